@@ -44,7 +44,7 @@ from iotrial.study.model import TYPICAL, Response, Scale
 __all__ = ["METHOD", "ConditionState", "Spec", "analyse", "analyse_condition", "look_due"]
 
 #: version of the method: incremented with every change that makes the same blocks give a different analysis
-METHOD = 1
+METHOD = 2
 
 _EVERY_BLOCK_UP_TO = 20
 
@@ -222,7 +222,9 @@ def _estimands(
         for response in responses:
             if term.kind is not TermKind.MAIN and response.statistic != TYPICAL:
                 continue  # means and quantiles have no interaction on the log scale
-            contrasts = tables[response.name].contrasts(term.weights, whole=term.whole)
+            contrasts = tables[response.name].contrasts(
+                term.weights, whole=term.whole, copy=spec.copy_of_reference(term, response)
+            )
             estimand = _Estimand(
                 term=term,
                 response=response,
@@ -277,7 +279,13 @@ def _effects(estimands: Sequence[_Estimand], spec: Spec) -> Iterator[Effect]:
     found = iter(
         intervals(
             [
-                Wanted(one.contrasts.values, one.alpha, spec.margin_of(one.response), one.budget)
+                Wanted(
+                    one.contrasts.values,
+                    one.alpha,
+                    spec.margin_of(one.response),
+                    one.budget,
+                    one.contrasts.copies,
+                )
                 for one in typical
             ]
         )

@@ -33,8 +33,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from iotrial.stats.betting import Floats, Side, log_paths
-from iotrial.stats.chunked import Flags, Series
+from iotrial.stats.betting import Blocks, Flags, Floats, Side, log_paths
+from iotrial.stats.chunked import Series
 
 #: share of the stake in new trials; docs/method-tables.md has the table it was chosen from
 SHARE = 0.35
@@ -136,15 +136,21 @@ def _phi(z: Floats) -> Floats:
 
 
 def mixed_paths(
-    x: Floats, budget: Budget, level: float, *, aim: float = 0.0, side: Side = Side.BOTH
+    x: Floats,
+    budget: Budget,
+    level: float,
+    *,
+    copies: Floats | None = None,
+    aim: float = 0.0,
+    side: Side = Side.BOTH,
 ) -> Floats:
     """Return ``level`` times M after every block, for each row of ``x``; a candidate is excluded once this has reached 1.
 
-    M combines the bets of ``betting.py``, with 1 - share of the stake, and this bet, with the share. If both sides take
+    ``copies`` as in ``betting.log_paths``. M combines the bets of ``betting.py``, with 1 - share of the stake, and this bet, with the share. If both sides take
     part, each has half of this bet's share.
     """
     whole = (1.0 - budget.share) * level
-    mixed: Floats = np.exp(np.minimum(log_paths(x, aim=aim, side=side) + math.log(whole), 600.0))
+    mixed: Floats = np.exp(np.minimum(log_paths(x, copies=copies, aim=aim, side=side) + math.log(whole), 600.0))
     if budget.share == 0.0:
         return mixed
     sides = (Side.SMALLER, Side.LARGER) if side is Side.BOTH else (side,)
@@ -163,9 +169,9 @@ class MixedSeries(Series):
     """
 
     def __init__(
-        self, contrasts: Floats, budget: Budget, *, aim: float = 0.0, side: Side = Side.BOTH
+        self, blocks: Blocks, budget: Budget, *, aim: float = 0.0, side: Side = Side.BOTH
     ) -> None:
-        super().__init__(contrasts[:MOST], aim=aim, side=side)
+        super().__init__(blocks.first(MOST), aim=aim, side=side)
         self._budget = Budget(budget.share, budget.left[:MOST])
 
     @property
@@ -176,8 +182,9 @@ class MixedSeries(Series):
     def survives(self, candidates: Floats, threshold: float) -> Flags:
         """Return for each candidate whether M of all bets stays below 1/alpha over all contrasts."""
         level = math.exp(-threshold) / (1.0 - self._budget.share)
-        x = self.contrasts[None, :] - candidates[:, None]
-        alive: Flags = (
-            mixed_paths(x, self._budget, level, aim=self.aim, side=self.side).max(axis=1, initial=0.0) < 1.0
+        x = self.blocks.contrasts[None, :] - candidates[:, None]
+        paths = mixed_paths(
+            x, self._budget, level, copies=self.blocks.copies, aim=self.aim, side=self.side
         )
+        alive: Flags = paths.max(axis=1, initial=0.0) < 1.0
         return alive

@@ -1,14 +1,14 @@
 """The process of ``betting.py`` computed in chunks of blocks: the same answer with an order of magnitude fewer operations.
 
-With r_b = x_b / s_b the two products of a bet theta are exp(+-theta S_n - C_n), where S_n is the sum of r_b and C_n that
-of ln cosh(theta r_b), because 1 +- tanh z = exp(+-z) / cosh z. So M_n is a weighted mean over the bets of cosh(theta S_n)
-exp(-C_n). This takes one running sum for all five bets, and of each C only its value at the end of a chunk: the product of
-the chunk's factors and one logarithm. 2 cosh z exp(-|z|) = 1 + exp(-2|z|) is between 1 and 2, so a chunk's product cannot
-overflow. The five bets are multiples of 1/20, so one exponential per block serves them all. The aimed bet has its own
-running sum, of x_b / s_b**2, and takes a second exponential.
+The product of a bet is exp(+-S_n - C_n): S_n is the running sum of its stakes l y, and C_n that of ln cosh(l y) or of the
+logarithm of the mean over the block's runs, whichever is larger so far. All five bets and the bold one have the same stakes
+but for a factor, so S takes one running sum. Of each C only the value at the end of a chunk is computed: the product of the
+chunk's factors and one logarithm. A factor is divided by its largest term, so it is between 1 and the number of runs, and
+the product of a chunk cannot overflow. The aimed bet has its own running sum.
 
-C never decreases. Hence the largest |S| of a chunk and the C before the chunk give an upper bound of M within it. If this
-bound is below a threshold, nothing in the chunk reaches it; only the other chunks are evaluated block by block.
+C never decreases, because a mean of exponentials of numbers whose sum is 0 is at least 1. Hence the largest +-S of a chunk and
+the C before the chunk give an upper bound of M within it. If this bound is below a threshold, nothing in the chunk reaches
+it; only the other chunks are evaluated block by block.
 
 A search asks for a few candidates of one series at a time, so for short series the numpy call overhead dominates. ``run``
 therefore advances many searches in lockstep and answers their questions on series of the same length in one batch.
@@ -25,100 +25,123 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from iotrial.stats.betting import BETS, SMALLEST, Floats, Side, log_paths, log_weights
+from iotrial.stats.betting import (
+    DOUBLED,
+    SMALLEST,
+    SQUARED,
+    Blocks,
+    Flags,
+    Floats,
+    Mixture,
+    Side,
+    mixture,
+)
 
-Flags = npt.NDArray[np.bool_]
 Places = tuple[npt.NDArray[np.intp], ...]
 T = TypeVar("T")
 
-_LN2 = math.log(2.0)
+_LN2, _LN3 = math.log(2.0), math.log(3.0)
 _CHUNK = 32
 #: chunks and cells per pass: an excluded candidate stops costing time, and arrays stay in the CPU cache
 _STRETCH = 32
 _CELLS = 1 << 15
 #: bound on the difference of ln M between this module and ``betting.py``; closer to the threshold, ``betting.py`` decides
 _ROUNDING = 1e-9
-_SCRATCH = 11
 _own = threading.local()
-# 2 theta = steps / 10
-_STEPS = (3, 6, 12, 20, 32)
-assert [round(20 * theta, 9) for theta in BETS] == [*_STEPS]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Layout:
-    """Contrasts with their running means and variances, and the bets on them.
+    """The blocks of a series, what their running scale needs, and the bets on them.
 
     Array axes are place in the chunk, candidate (or 1 for all) and chunk, so that operations run over long contiguous rows.
-    ``last``: number of contrasts in the last chunk. ``aim``: margin of the aimed bet, one for all or by candidate.
+    ``middles``: the contrasts against the mean of the block's other runs; ``slopes``: y / (middle - d). The square of the scale
+    is ``shares`` (``means`` - d)**2 + ``spreads``. ``gaps``: size of the copy less the reference; None, like ``copied``, if no
+    block has a copy. ``last``: number of blocks in the last chunk. ``aim``: margin of the aimed bet, one for all or by
+    candidate.
     """
 
-    values: Floats
+    middles: Floats
+    slopes: Floats
+    shares: Floats
     means: Floats
     spreads: Floats
+    gaps: Floats | None
+    copied: Flags | None
     aim: float | Floats
     side: Side
-    weights: Floats
+    bets: Mixture
     last: int
-
-    @property
-    def aimed(self) -> bool:
-        """True if there is an aimed bet."""
-        return self.weights.size > len(BETS)
 
     @property
     def chunks(self) -> int:
         """Number of chunks."""
-        return int(self.values.shape[2])
+        return int(self.middles.shape[2])
 
-    def sided(self, signed: Floats) -> Floats:
-        """Return the sums with the sign of the bets that take part (absolute values for both sides)."""
-        return np.abs(signed) if self.side is Side.BOTH else float(self.side) * signed
+    @property
+    def signs(self) -> Floats:
+        """The signs of the bets that take part."""
+        return np.array(self.side.signs)
 
-    def log_mean(self, sided: Floats, against: Floats) -> Floats:
-        """Return ln of the weighted mean over the bets of exp(S - C), or of cosh(S) exp(-C) if both sides take part.
+    def signed(self, sums: Floats) -> Floats:
+        """Return the sums (first axis: r and, with an aimed bet, its stakes) with each sign (new first axis)."""
+        return np.multiply.outer(self.signs, sums)
 
-        ``sided``: the sum of r and, with an aimed bet, of its stakes (first axis); ``against``: C by bet.
-        """
-        towards = np.multiply.outer(np.array(BETS), sided[0])
-        if self.aimed:
-            towards = np.concatenate([towards, sided[1:]])
-        logs = towards - against
-        top: Floats = logs.max(axis=0)
-        parts = np.exp(logs - top)
-        if self.side is Side.BOTH:
-            parts *= 0.5 + 0.5 * np.exp(-2.0 * towards)
-        mean: Floats = top + np.log(np.tensordot(self.weights, parts, axes=1))
+    def costs(self, coin: Floats, all_runs: Floats) -> Floats:
+        """Return C by sign and bet, from the sums of ln cosh by bet, and of the logarithms of the means by sign and bet."""
+        if self.copied is None:
+            return coin[None]
+        found = np.maximum(coin[None], all_runs)
+        found[:, self.bets.bold] = all_runs[:, self.bets.bold]
+        return found
+
+    def log_mean(self, signed: Floats, costs: Floats) -> Floats:
+        """Return ln of the weighted mean over signs and bets of exp(S - C); ``signed`` as by ``signed``."""
+        towards = np.array(self.bets.thetas).reshape(-1, *[1] * (signed.ndim - 2)) * signed[:, :1]
+        if self.bets.aimed:
+            towards = np.concatenate([towards, signed[:, 1:]], axis=1)
+        logs = towards - costs
+        top: Floats = logs.max(axis=(0, 1))
+        parts = np.exp(logs - top).sum(axis=0)
+        mean: Floats = top + np.log(np.tensordot(self.bets.weights / len(self.signs), parts, axes=1))
         return mean
 
 
 class Series:
-    """Contrasts and the bets on them, laid out once for any number of candidates.
+    """The blocks of a comparison and the bets on them, laid out once for any number of candidates.
 
     ``aim`` is the margin of the aimed bet (0: none); ``side`` selects the bets that take part.
     """
 
-    def __init__(self, contrasts: Floats, *, aim: float = 0.0, side: Side = Side.BOTH) -> None:
-        self.contrasts = contrasts
+    def __init__(self, blocks: Blocks, *, aim: float = 0.0, side: Side = Side.BOTH) -> None:
+        self.blocks = blocks
         self.aim = aim
         self.side = side
-        chunks = -(-contrasts.size // _CHUNK)
-        filled = np.zeros(chunks * _CHUNK)
-        filled[: contrasts.size] = contrasts
-        # Extended precision, relative to the first contrast: exactly 0 if all so far are equal, and precise even if one of
+        chunks = -(-blocks.size // _CHUNK)
+        copied = _filled(blocks.copied, chunks)
+        apart = np.where(copied, _filled(blocks.copies, chunks), 0.0)
+        middles = _filled(blocks.contrasts, chunks) - apart / 2.0
+        weights = np.where(copied, SQUARED, 1.0)
+        # Extended precision, relative to the first block: exactly 0 if all so far are equal, and precise even if one of
         # them is far from all others.
-        apart = (filled - filled[0]).astype(np.longdouble)
-        blocks = np.arange(1, filled.size + 1)
-        means = np.cumsum(apart) / blocks
-        spreads = np.maximum(np.cumsum(apart * apart) / blocks - means * means, 0.0)
+        distances = (middles - middles[0]).astype(np.longdouble)
+        number = np.arange(1, middles.size + 1)
+        shares = np.cumsum(weights) / number
+        means = np.cumsum(weights * distances) / number / shares
+        squares = np.cumsum(weights * distances * distances + apart * apart / 2.0) / number
+        spreads = np.maximum(squares - shares * means * means, 0.0)
         self.layout = _Layout(
-            values=_by_place(filled),
-            means=_by_place((means + filled[0]).astype(np.float64)),
+            middles=_by_place(middles),
+            slopes=_by_place(np.where(copied, DOUBLED, 1.0)),
+            shares=_by_place(shares),
+            means=_by_place((means + middles[0]).astype(np.float64)),
             spreads=_by_place(spreads.astype(np.float64)),
+            gaps=_by_place(np.abs(apart)) if copied.any() else None,
+            copied=_by_place(copied) if copied.any() else None,
             aim=aim,
             side=side,
-            weights=np.exp(log_weights(aim)),
-            last=contrasts.size - (chunks - 1) * _CHUNK,
+            bets=mixture(side, aimed=aim > 0.0),
+            last=blocks.size - (chunks - 1) * _CHUNK,
         )
 
     @property
@@ -129,7 +152,7 @@ class Series:
         """
         if self.layout.chunks > _STRETCH:
             return None
-        return self.contrasts.size, self.aim > 0.0, self.side
+        return self.blocks.size, self.aim > 0.0, self.side, self.layout.copied is None
 
     def survives(self, candidates: Floats, threshold: float) -> Flags:
         """Return for each candidate whether ln f stays below ``threshold`` (= ln 1/alpha) over all contrasts."""
@@ -206,7 +229,7 @@ def _log_last(questions: Sequence[Question]) -> list[Floats]:
         sums = _Sums(layout, candidates)
         for first in range(0, layout.chunks, _STRETCH):
             sums.advance(first)
-        out[part] = layout.log_mean(layout.sided(sums.signed)[:, :, None], sums.against[:, :, None])[:, 0]
+        out[part] = layout.log_mean(layout.signed(sums.sums), layout.costs(sums.coin, sums.all_runs))
     return _split(out, questions)
 
 
@@ -242,8 +265,8 @@ def _stay_below(layout: _Layout, candidates: Floats, thresholds: Floats, series:
         sums.keep(~out)
     for place in {place for place in unsure if alive[place]}:
         own = series[place]
-        x = (own.contrasts - candidates[place])[None, :]
-        alive[place] = log_paths(x, aim=own.aim, side=own.side).max() < thresholds[place]
+        path = own.blocks.against(candidates[[place]], aim=own.aim, side=own.side)
+        alive[place] = path.max() < thresholds[place]
     return alive
 
 
@@ -256,23 +279,19 @@ def _parts(
     own = np.repeat(np.arange(len(questions)), [one.candidates.size for one in questions])
     rows = max(1, _CELLS // (_CHUNK * min(_STRETCH, max(layouts[0].chunks, 1))))
     several = len(layouts) > 1
+    names = ["middles", "slopes", "shares", "means", "spreads"]
+    names += ["gaps", "copied"] if layouts[0].copied is not None else []
     if several:
-        values, means, spreads = (
-            np.concatenate([getattr(one, name) for one in layouts], axis=1)
-            for name in ("values", "means", "spreads")
-        )
+        arrays = {
+            name: np.concatenate([getattr(one, name) for one in layouts], axis=1) for name in names
+        }
         aims: Floats = np.array([one.series.aim for one in questions])[:, None]
     for start in range(0, candidates.size, rows):
         part = slice(start, start + rows)
         layout = layouts[0]
         if several:
-            layout = replace(
-                layout,
-                values=np.take(values, own[part], axis=1),
-                means=np.take(means, own[part], axis=1),
-                spreads=np.take(spreads, own[part], axis=1),
-                aim=aims[own[part]],
-            )
+            taken = {name: np.take(array, own[part], axis=1) for name, array in arrays.items()}
+            layout = replace(layout, aim=aims[own[part]], **taken)
         yield part, layout, candidates[part], own[part]
 
 
@@ -281,99 +300,183 @@ def _split(found: npt.NDArray[Any], questions: Sequence[Question]) -> list[npt.N
     return np.split(found, np.cumsum([one.candidates.size for one in questions])[:-1])
 
 
-def _by_place(filled: Floats) -> Floats:
+def _filled(values: npt.NDArray[Any], chunks: int) -> npt.NDArray[Any]:
+    found = np.zeros(chunks * _CHUNK, dtype=values.dtype)
+    found[: values.size] = values
+    return found
+
+
+def _by_place(filled: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.ascontiguousarray(filled.reshape(-1, _CHUNK).T)[:, None]
 
 
 class _Sums:
-    """S and C of several candidates, carried from pass to pass."""
+    """S and the two sums of C of several candidates, carried from pass to pass."""
 
     def __init__(self, layout: _Layout, candidates: Floats) -> None:
         self._layout = layout
         self._candidates = candidates[:, None]
+        bets = layout.bets.weights.size
         #: the sums of r and, with an aimed bet, of its stakes; by candidate
-        self.signed: Floats = np.zeros((1 + layout.aimed, candidates.size))
+        self.sums: Floats = np.zeros((1 + layout.bets.aimed, candidates.size))
         #: by bet and candidate
-        self.against: Floats = np.zeros((layout.weights.size, candidates.size))
+        self.coin: Floats = np.zeros((bets, candidates.size))
+        #: by sign, bet and candidate; no signs if no block has a copy
+        signs = 0 if layout.copied is None else layout.signs.size
+        self.all_runs: Floats = np.zeros((signs, bets, candidates.size))
 
     def keep(self, which: Flags) -> None:
         """Continue with only some of the candidates."""
         if not which.all():
             self._candidates = self._candidates[which]
-            self.signed, self.against = self.signed[:, which], self.against[:, which]
+            self.sums, self.coin = self.sums[:, which], self.coin[:, which]
+            self.all_runs = self.all_runs[:, :, which]
 
     def advance(self, first: int) -> _Chunks:
-        """Process the next chunks. The last chunk is padded with blocks that change nothing (r = 0)."""
-        layout = self._layout
+        """Process the next chunks. The last chunk is padded with blocks that change nothing (stakes of 0)."""
+        layout, bets = self._layout, self._layout.bets
         past = min(first + _STRETCH, layout.chunks)
-        x, rms, stake = _arrays(3, (_CHUNK, self._candidates.shape[0], past - first))
-        np.subtract(layout.values[:, :, first:past], self._candidates, out=x)
-        # mean of (D - d)^2 = variance of D + (mean of D - d)^2
+        shape = (_CHUNK, self._candidates.shape[0], past - first)
+        ratio, rms = _arrays("ratio", 2, shape)
+        np.subtract(layout.middles[:, :, first:past], self._candidates, out=ratio)
+        ratio *= layout.slopes[:, :, first:past]
         np.subtract(layout.means[:, :, first:past], self._candidates, out=rms)
         rms *= rms
+        rms *= layout.shares[:, :, first:past]
         rms += layout.spreads[:, :, first:past]
         np.sqrt(rms, out=rms)
-        rms[rms <= SMALLEST] = 1.0  # all x so far are 0, hence r = 0
-        ratio = np.divide(x, rms, out=x)
+        rms[rms <= SMALLEST] = np.inf  # all x so far are 0, hence no stake
+        ratio /= rms
         if past == layout.chunks:
             ratio[layout.last :, :, -1] = 0.0
-        stakes = [ratio]
-        if layout.aimed:
-            np.divide(ratio, rms, out=stake)
-            stake *= layout.aim
-            stakes.append(stake)
-        found = _Chunks(layout, stakes, self.signed, self.against)
-        self.signed, self.against = found.signed[:, -1, :, -1].copy(), found.against[:, :, -1].copy()
+        stakes = _arrays("stakes", bets.weights.size, shape)
+        gaps = copied = None
+        if layout.gaps is not None and layout.copied is not None:
+            copied = layout.copied[:, :, first:past]
+            gaps = _arrays("gaps", bets.weights.size, shape)
+            np.divide(layout.gaps[:, :, first:past], rms, out=gaps[0])
+        if bets.aimed:
+            np.divide(layout.aim, rms, out=rms)
+            np.multiply(ratio, rms, out=stakes[-1])
+            if gaps is not None:
+                np.multiply(gaps[0], rms, out=gaps[-1])
+        thetas = np.array(bets.thetas)
+        np.multiply.outer(thetas, ratio, out=stakes[: thetas.size])
+        if gaps is not None:
+            for k in range(thetas.size - 1, -1, -1):
+                np.multiply(gaps[0], thetas[k], out=gaps[k])
+        sums = [_running(ratio, self.sums[0])]
+        if bets.aimed:
+            sums.append(_running(stakes[-1], self.sums[1]))
+        found = _Chunks(layout, np.stack(sums), stakes, gaps, copied, self)
+        self.sums = found.sums[:, -1, :, -1].copy()
+        self.coin, self.all_runs = found.coin[:, :, -1].copy(), found.all_runs[..., -1].copy()
         return found
 
 
 class _Chunks:
-    """One pass for several candidates: r and the stakes of the aimed bet, by place in the chunk, candidate and chunk."""
+    """One pass for several candidates.
 
-    def __init__(self, layout: _Layout, stakes: list[Floats], signed: Floats, against: Floats) -> None:
-        self._layout = layout
-        #: S after every block
-        self.signed: Floats = np.stack([_running(*one) for one in zip(stakes, signed, strict=True)])
-        self._sizes = [np.abs(one, out=one) for one in stakes]
-        #: C by bet and candidate, before the pass and after every chunk
-        self.against: Floats = np.concatenate([against[:, :, None], self._against()], axis=2)
-        np.cumsum(self.against, axis=2, out=self.against)
+    ``sums``: S after every block, of r and, with an aimed bet, of its stakes (first axis). ``stakes`` and, of blocks with a copy,
+    ``gaps`` are by bet. Further axes: place in the chunk, candidate and chunk.
+    """
+
+    def __init__(
+        self,
+        layout: _Layout,
+        sums: Floats,
+        stakes: Floats,
+        gaps: Floats | None,
+        copied: Flags | None,
+        before: _Sums,
+    ) -> None:
+        self._layout, self._stakes, self._gaps, self._copied = layout, stakes, gaps, copied
+        self.sums = sums
+        coin, all_runs = self._costs()
+        #: the sums of C, before the pass and after every chunk (last axis)
+        self.coin: Floats = np.concatenate([before.coin[..., None], coin], axis=-1).cumsum(axis=-1)
+        self.all_runs: Floats = np.concatenate([before.all_runs[..., None], all_runs], axis=-1).cumsum(axis=-1)
 
     def at_ends(self) -> Floats:
         """Return ln M by candidate after every chunk."""
-        return self._layout.log_mean(self._layout.sided(self.signed[:, -1]), self.against[:, :, 1:])
+        costs = self._layout.costs(self.coin[..., 1:], self.all_runs[..., 1:])
+        return self._layout.log_mean(self._layout.signed(self.sums[:, -1]), costs)
 
     def at_most(self) -> Floats:
         """Return an upper bound of ln M within each chunk."""
-        return self._layout.log_mean(self._layout.sided(self.signed).max(axis=1), self.against[:, :, :-1])
+        costs = self._layout.costs(self.coin[..., :-1], self.all_runs[..., :-1])
+        extremes = {1.0: self.sums.max, -1.0: self.sums.min}
+        highest = [sign * extremes[sign](axis=1) for sign in self._layout.side.signs]
+        return self._layout.log_mean(np.stack(highest), costs)
 
     def largest(self, places: Places) -> Floats:
         """Return the largest ln M in the chunks at ``places`` (candidates and chunks)."""
-        size = self._sizes[0][:, places[0], places[1]]
-        parts = [np.log(factor) for factor in _factors(size)]
-        parts = [part + (theta * size - _LN2) for part, theta in zip(parts, BETS, strict=True)]
-        for aimed in self._sizes[1:]:
-            stake = aimed[:, places[0], places[1]]
-            parts.append(np.log1p(np.exp(-2.0 * stake)) + (stake - _LN2))
-        against = np.cumsum(np.stack(parts), axis=1)
-        against += self.against[:, None, places[0], places[1]]
-        sided = self._layout.sided(self.signed[:, :, places[0], places[1]])
-        largest: Floats = self._layout.log_mean(sided, against).max(axis=0)
+        layout = self._layout
+        stakes = self._stakes[:, :, *places]
+        coin = np.abs(stakes)
+        coin += np.log(1.0 + np.exp(-2.0 * coin)) - _LN2
+        coin_sums = coin.cumsum(axis=1) + self.coin[:, None, *places]
+        all_sums = coin_sums[None]
+        if self._gaps is not None and self._copied is not None:
+            copied = np.broadcast_to(self._copied, self._stakes.shape[1:])[:, *places]
+            gaps, means = self._gaps[:, :, *places], []
+            for sign in layout.side.signs:
+                terms, top = _three_terms(sign * stakes, gaps)
+                means.append(np.where(copied, np.log(terms) + top - _LN3, coin))
+            all_sums = np.stack(means).cumsum(axis=2) + self.all_runs[:, :, None, *places]
+        costs = layout.costs(coin_sums, all_sums)
+        largest: Floats = layout.log_mean(layout.signed(self.sums[:, :, *places]), costs).max(axis=0)
         return largest
 
-    def _against(self) -> Floats:
-        """Return the sum of ln cosh over each chunk, by bet, candidate and chunk."""
-        size = self._sizes[0]
-        products = [np.multiply.reduce(factor, axis=0) for factor in _factors(size)]
-        towards = [theta * size.sum(axis=0) for theta in BETS]
-        for aimed in self._sizes[1:]:
-            (factor,) = _arrays(1, aimed.shape, after=3)
-            np.exp(np.multiply(aimed, -2.0, out=factor), out=factor)
-            factor += 1.0
-            products.append(np.multiply.reduce(factor, axis=0))
-            towards.append(aimed.sum(axis=0))
-        total: Floats = np.log(np.stack(products)) + np.stack(towards) - _LN2 * _CHUNK
-        return total
+    def _costs(self) -> tuple[Floats, Floats]:
+        """Return the sums over each chunk of ln cosh, by bet, candidate and chunk, and of ln of the means, also by sign."""
+        stakes, gaps, copied = self._stakes, self._gaps, self._copied
+        size, factor = _arrays("costs", 2, stakes.shape)
+        np.abs(stakes, out=size)
+        np.multiply(size, -2.0, out=factor)
+        np.exp(factor, out=factor)
+        factor += 1.0
+        coin: Floats = np.log(np.multiply.reduce(factor, axis=1)) + size.sum(axis=1) - _LN2 * _CHUNK
+        if gaps is None or copied is None:
+            return coin, np.empty((0, *coin.shape))
+        # only the places that have a copy in some chunk: from block 25 on these are every second one
+        rows = np.flatnonzero(copied.any(axis=(1, 2)))
+        others = np.setdiff1d(np.arange(_CHUNK), rows)
+        rest = np.log(np.multiply.reduce(factor[:, others], axis=1)) + size[:, others].sum(axis=1)
+        threes = copied.sum(axis=0)
+        rest -= threes * _LN3 + (_CHUNK - threes) * _LN2
+        stakes, gaps, copied = stakes[:, rows], gaps[:, rows], copied[rows]
+        size, factor = size[:, rows], factor[:, rows]
+        found = []
+        for sign in self._layout.side.signs:
+            terms, top = _three_terms(sign * stakes, gaps)
+            if not copied.all():
+                single = np.broadcast_to(~copied, terms.shape)
+                np.copyto(terms, factor, where=single)
+                np.copyto(top, size, where=single)
+            found.append(np.log(np.multiply.reduce(terms, axis=1)) + top.sum(axis=1) + rest)
+        return coin, np.stack(found)
+
+
+def _three_terms(stake: Floats, gap: Floats) -> tuple[Floats, Floats]:
+    """Return the sum of exp(stake), exp(-stake/2 + gap) and exp(-stake/2 - gap) over its largest term, and ln of that term.
+
+    ``gap`` is not negative, so the largest is one of the first two.
+    """
+    lead, top, terms, least = _arrays("terms", 4, stake.shape)
+    np.multiply(stake, 1.5, out=lead)
+    lead -= gap  # ln of the first term over the second
+    np.maximum(lead, 0.0, out=top)
+    np.multiply(gap, 2.0, out=least)
+    least += top
+    np.exp(np.negative(least, out=least), out=least)
+    np.abs(lead, out=terms)
+    np.exp(np.negative(terms, out=terms), out=terms)
+    terms += least
+    terms += 1.0
+    top += gap
+    top -= np.multiply(stake, 0.5, out=lead)
+    return terms, top
 
 
 def _running(values: Floats, before: Floats) -> Floats:
@@ -387,27 +490,10 @@ def _running(values: Floats, before: Floats) -> Floats:
     return sums
 
 
-def _factors(size: Floats) -> list[Floats]:
-    """Return 1 + exp(-2 theta size) of every bet, theta = .15, .3, .6, 1, 1.6, by powers of exp(-size/10)."""
-    one, two, three, six, twelve, twenty, thirty_two = _arrays(7, size.shape, after=3)
-    np.exp(np.multiply(size, -0.1, out=one), out=one)
-    np.multiply(one, one, out=two)
-    np.multiply(two, one, out=three)
-    np.multiply(three, three, out=six)
-    np.multiply(six, six, out=twelve)
-    eight = np.multiply(two, six, out=one)
-    np.multiply(eight, twelve, out=twenty)
-    np.multiply(twenty, twelve, out=thirty_two)
-    found = [three, six, twelve, twenty, thirty_two]
-    for factor in found:
-        factor += 1.0
-    return found
-
-
-def _arrays(count: int, shape: tuple[int, ...], *, after: int = 0) -> list[Floats]:
-    """Return some of this thread's scratch arrays, reused because allocating costs more than the computation in them."""
-    size = math.prod(shape)
-    room: Floats | None = getattr(_own, "room", None)
-    if room is None or room.shape[1] < size:
-        room = _own.room = np.empty((_SCRATCH, max(size, _CELLS)))
-    return [room[place, :size].reshape(shape) for place in range(after, after + count)]
+def _arrays(name: str, count: int, shape: tuple[int, ...]) -> Floats:
+    """Return this thread's scratch arrays of that name, reused because allocating costs more than the computation in them."""
+    size = count * math.prod(shape)
+    rooms: dict[str, Floats] = _own.__dict__
+    if name not in rooms or rooms[name].size < size:
+        rooms[name] = np.empty(size)
+    return rooms[name][:size].reshape(count, *shape)

@@ -5,8 +5,9 @@ further out. The search therefore goes from the outside inwards. Two facts make 
 
 * f only grows with blocks, so the set after n blocks is inside the set after n/2. The search starts with the first few
   blocks and narrows its grid stage by stage, to the scale of the data at that stage;
-* beyond the contrasts by k times their range all |x_b| / s_b are at least k/(k+1). That bounds f from below and gives an
-  outer limit that contains the whole set.
+* beyond the contrasts by k times their range, all of the level's distances from the other runs of its block are at least
+  k/(k+1) of the largest. That bounds f from below and gives an outer limit that contains the whole set. Contrasts here
+  include those against the reference's copy.
 
 The same grids answer further questions: which candidates the bets of one side do not exclude (``upper_bound``), which ones
 M_n at the last block alone does not exclude (``hull_at_last``), and which ones of a hull the budget bet does not exclude
@@ -27,14 +28,15 @@ from functools import lru_cache
 
 import numpy as np
 
-from iotrial.stats.betting import Floats, Side, log_agreeing, log_largest
+from iotrial.stats.betting import Blocks, Flags, Floats, Side, log_agreeing
 from iotrial.stats.budget_bet import Budget, MixedSeries
-from iotrial.stats.chunked import Flags, Question, Search, Series
+from iotrial.stats.chunked import Question, Search, Series
 
 _POINTS = 33
 _BATCH = 8
-_INNER = 7
-_PRECISION = 1e-6
+_INNER = 3
+#: of an end, relative to the width of the hull
+PRECISION = 1e-5
 _ROUNDS = 24
 # Number of first contrasts around which a grid is dense.
 _STEEP = 4
@@ -45,15 +47,16 @@ Ends = tuple[Hull, Hull]
 UNBOUNDED: Hull = (-math.inf, math.inf)
 
 
-def hull(contrasts: Floats, threshold: float, *, aim: float = 0.0) -> Search[Hull | None]:
+def hull(blocks: Blocks, threshold: float, *, aim: float = 0.0) -> Search[Hull | None]:
     """Return the outermost d with ln f(d) < ``threshold``: infinite if unbounded, None if there is no such d."""
-    stage = blocks_to_bound(threshold, aimed=aim > 0.0)
-    if contrasts.size < stage:
+    enough = log_agreeing(blocks.copied, 1.0, aimed=aim > 0.0, side=Side.BOTH) >= threshold
+    if not enough.any():
         return UNBOUNDED
-    values, scale, centre = _scaled(contrasts)
-    grid = _first_grid(values[:stage], threshold, aimed=aim > 0.0)
+    stage = int(enough.argmax()) + 1
+    values, scale, centre = _scaled(blocks)
+    grid = _first_grid(values.first(stage), threshold, aimed=aim > 0.0)
     while True:
-        series = Series(values[:stage], aim=aim / scale)
+        series = Series(values.first(stage), aim=aim / scale)
         found = yield from _outermost(series, grid, threshold)
         if found is None:
             return None
@@ -66,13 +69,14 @@ def hull(contrasts: Floats, threshold: float, *, aim: float = 0.0) -> Search[Hul
     return low * scale + centre, high * scale + centre
 
 
-def hull_at_last(contrasts: Floats, left: Hull, threshold: float, *, aim: float = 0.0) -> Search[Hull]:
+def hull_at_last(blocks: Blocks, left: Hull, threshold: float, *, aim: float = 0.0) -> Search[Hull]:
     """Return the outermost d with ln M_n(d) < ``threshold`` at the last block; ``left``, the hull of f, is inside."""
-    values, scale, centre = _scaled(contrasts)
+    values, scale, centre = _scaled(blocks)
     series = Series(values, aim=aim / scale)
     low, high = ((end - centre) / scale for end in left)
-    beyond = float(np.ptp(values)) * _reach(values.size, threshold, aimed=aim > 0.0)
-    outer = min(low, float(values.min()) - beyond), max(high, float(values.max()) + beyond)
+    points = values.points
+    beyond = float(np.ptp(points)) * _reach(values, threshold, aimed=aim > 0.0)
+    outer = min(low, float(points.min()) - beyond), max(high, float(points.max()) + beyond)
     grid = np.unique(
         np.concatenate(
             [
@@ -92,13 +96,13 @@ def hull_at_last(contrasts: Floats, left: Hull, threshold: float, *, aim: float 
 
 
 def hull_within_budget(
-    contrasts: Floats, left: Hull, threshold: float, budget: Budget, *, aim: float = 0.0
+    blocks: Blocks, left: Hull, threshold: float, budget: Budget, *, aim: float = 0.0
 ) -> Search[Hull | None]:
     """Return the outermost d of ``left`` that are not excluded with the budget bet included; None if the grid finds none.
 
     ``left``: the finite hull of the other bets at ``threshold``, which is the one for their share of the stake.
     """
-    values, scale, centre = _scaled(contrasts)
+    values, scale, centre = _scaled(blocks)
     series = MixedSeries(values, budget, aim=aim / scale)
     low, high = ((end - centre) / scale for end in left)
     grid = _narrower_grid(values, low, high)
@@ -112,24 +116,26 @@ def hull_within_budget(
 
 
 def upper_bound(
-    contrasts: Floats, threshold: float, limit: float, *, aim: float = 0.0, budget: Budget | None = None
+    blocks: Blocks, threshold: float, limit: float, *, aim: float = 0.0, budget: Budget | None = None
 ) -> Search[float | None]:
     """Return the largest d that the bets on a smaller effect do not exclude; None unless they exclude all d >= ``limit``.
 
     ``threshold`` is ln 1/alpha for these bets alone, so the effect is above the bound with probability at most alpha. With
     a ``budget`` it is the threshold for their share of the stake.
     """
-    values, scale, centre = _scaled(contrasts)
+    values, scale, centre = _scaled(blocks)
     if budget is None:
         series = Series(values, aim=aim / scale, side=Side.SMALLER)
     else:
         series = MixedSeries(values, budget, aim=aim / scale, side=Side.SMALLER)
-    end, least, most = (limit - centre) / scale, float(values.min()), float(values.max())
-    if contrasts.size == 0 or most == least or end <= least:
+    if values.size == 0:
+        return None
+    end, least, most = (limit - centre) / scale, float(values.points.min()), float(values.points.max())
+    if most == least or end <= least:
         return None
     if (yield Question(series, np.array([end]), threshold))[0]:
         return None
-    reach = (most - least) * _reach(values.size, threshold, aimed=aim > 0.0, side=Side.SMALLER)
+    reach = (most - least) * _reach(values, threshold, aimed=aim > 0.0, side=Side.SMALLER)
     far = max(most + reach, end)
     if (yield Question(series, _narrower_grid(values, end, far), threshold)).any():
         return None
@@ -143,54 +149,61 @@ def upper_bound(
     return bound * scale + centre
 
 
-def estimate(contrasts: Floats, left: Hull | None, *, aim: float = 0.0) -> Search[float]:
+def estimate(blocks: Blocks, left: Hull | None, *, aim: float = 0.0) -> Search[float]:
     """Return the candidate within ``left`` (None: anywhere) with the smallest M_n at the last block."""
-    values, scale, centre = _scaled(contrasts)
+    values, scale, centre = _scaled(blocks)
     low, high = UNBOUNDED if left is None else ((left[0] - centre) / scale, (left[1] - centre) / scale)
-    low, high = max(low, float(values.min())), min(high, float(values.max()))
+    points = values.points
+    low, high = max(low, float(points.min())), min(high, float(points.max()))
     if low >= high:
         return float(min(max(0.0, min(low, high)), max(low, high))) * scale + centre
-    few = values[:_POINTS]
-    grid = np.union1d(np.linspace(low, high, _POINTS // 2 + 1), _within(few, low, high))
+    grid = np.union1d(np.linspace(low, high, _POINTS // 2 + 1), _within(values.points[:_BATCH], low, high))
     series = Series(values, aim=aim / scale)
     for _ in range(_ROUNDS):
         against = yield Question(series, grid)
         ties = np.flatnonzero(against <= against.min() + 1e-12)
         best = int(ties[np.argmin(np.abs(grid[ties]))])
         before, after = grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)]
-        if after - before <= 1e-4 * (high - low):
+        if after - before <= 2e-4 * (high - low):
             break
-        grid = np.union1d(np.linspace(before, after, _INNER), grid[best])
+        grid = np.union1d(np.linspace(before, after, _BATCH + 1), grid[best])
     return float(grid[best]) * scale + centre
 
 
 @lru_cache(1024)
-def blocks_to_bound(threshold: float, *, aimed: bool = False) -> int:
-    """Return the minimum number of blocks for a finite interval at ln(1/alpha) = ``threshold``."""
-    blocks = 1
-    while log_agreeing(blocks, 1.0, aimed=aimed, side=Side.BOTH) < threshold:
-        blocks += 1
-    return blocks
+def blocks_to_bound(threshold: float, *, aimed: bool = False, copied: bool = False) -> int:
+    """Return the minimum number of blocks for a finite interval at ln(1/alpha) = ``threshold``.
+
+    ``copied``: each of these blocks has a copy of the reference.
+    """
+    blocks = 16
+    while True:
+        won = log_agreeing(np.full(blocks, copied), 1.0, aimed=aimed, side=Side.BOTH)
+        if won[-1] >= threshold:
+            return int((won >= threshold).argmax()) + 1
+        blocks *= 2
 
 
-def _scaled(contrasts: Floats) -> tuple[Floats, float, float]:
+def _scaled(blocks: Blocks) -> tuple[Blocks, float, float]:
     """Centre the contrasts at their median and divide by a power of two near their largest magnitude.
 
-    Returns the scaled contrasts, the power of two and the median.
+    Returns the scaled blocks, the power of two and the median.
     """
-    centre = float(np.median(contrasts)) if contrasts.size else 0.0
-    values = contrasts - centre
-    scale = _power_of_two(values)
-    return values / scale, scale, centre
+    centre = float(np.median(blocks.contrasts)) if blocks.size else 0.0
+    largest = float(np.abs(blocks.points - centre).max(initial=0.0))
+    # dividing by a power of two is exact; this one keeps squares in range
+    scale = math.ldexp(1.0, math.frexp(largest)[1]) if largest > 0.0 else 1.0
+    return blocks.scaled(scale, centre), scale, centre
 
 
-def _first_grid(values: Floats, threshold: float, *, aimed: bool) -> Floats:
+def _first_grid(blocks: Blocks, threshold: float, *, aimed: bool) -> Floats:
     """Return candidates at the scales of the first few contrasts, out to the limit of the confidence set."""
+    values = blocks.points
     low, high = float(values.min()), float(values.max())
     if low == high:
         return np.array([low])
     spread = high - low
-    reach = spread * _reach(values.size, threshold, aimed=aimed)
+    reach = spread * _reach(blocks, threshold, aimed=aimed)
     beyond = (
         np.append(spread * np.geomspace(1e-4, reach / spread, 48), reach)
         if reach > 1e-4 * spread
@@ -214,31 +227,33 @@ def _first_grid(values: Floats, threshold: float, *, aimed: bool) -> Floats:
     )
 
 
-def _narrower_grid(values: Floats, low: float, high: float) -> Floats:
+def _narrower_grid(blocks: Blocks, low: float, high: float) -> Floats:
     """Return candidates between two ends, dense around the first few contrasts."""
     width = high - low
     around = [width * np.geomspace(1e-9, 0.1, 16), *[width * np.geomspace(1e-4, 0.1, 8)] * (_STEEP - 1)]
     dense = [
         _within(np.concatenate([[at], at - near, at + near]), low, high)
-        for at, near in zip(values[:_STEEP], around, strict=True)
+        for at, near in zip(blocks.contrasts[:_STEEP], around, strict=False)
     ]
     return np.unique(np.concatenate([np.linspace(low, high, _POINTS), *dense]))
 
 
-@lru_cache(1024)
-def _reach(blocks: int, threshold: float, *, aimed: bool, side: Side = Side.BOTH) -> float:
+def _reach(blocks: Blocks, threshold: float, *, aimed: bool, side: Side = Side.BOTH) -> float:
     """Return k such that no candidate beyond the contrasts by k times their range is left.
 
-    k/(k+1) is the smallest |x|/s that suffices to exclude it.
+    k/(k+1) is the smallest share of the largest distance that suffices to exclude it.
     """
+    return _reached(blocks.copied.tobytes(), threshold, aimed, side)
+
+
+@lru_cache(1024)
+def _reached(copied: bytes, threshold: float, aimed: bool, side: Side) -> float:  # noqa: FBT001
+    flags = np.frombuffer(copied, dtype=bool)
     low, high = 0.0, 1.0
-    for _ in range(60):
+    for _ in range(30):
         share = (low + high) / 2
-        low, high = (
-            (low, share)
-            if log_agreeing(blocks, share, aimed=aimed, side=side) >= threshold
-            else (share, high)
-        )
+        excluded = log_agreeing(flags, share, aimed=aimed, side=side)[-1] >= threshold
+        low, high = (low, share) if excluded else (share, high)
     return min(high / (1.0 - high), 1e9) if high < 1.0 else 1e9
 
 
@@ -293,13 +308,13 @@ def _first_left(series: Series, grid: Floats, threshold: float) -> Search[tuple[
 
 def _lowest_point(series: Series, grid: Floats, threshold: float) -> float | None:
     """Find a point of the set that the grid missed: follow f down from its three lowest grid points."""
-    heights = log_largest(series.contrasts, grid, aim=series.aim, side=series.side)
+    heights = _log_largest(series, grid)
     for start in np.argsort(heights)[:3].tolist():
         points, at = grid, start
         for _ in range(_ROUNDS):
             before, after = float(points[max(at - 1, 0)]), float(points[min(at + 1, points.size - 1)])
             points = np.union1d(np.linspace(before, after, _BATCH + 1), points[at])
-            levels = log_largest(series.contrasts, points, aim=series.aim, side=series.side)
+            levels = _log_largest(series, points)
             at = int(np.argmin(levels))
             if levels[at] < threshold:
                 return float(points[at])
@@ -308,15 +323,24 @@ def _lowest_point(series: Series, grid: Floats, threshold: float) -> float | Non
     return None
 
 
+def _log_largest(series: Series, candidates: Floats) -> Floats:
+    """Return ln f of each candidate: the largest ln M so far (at least 0)."""
+    heights = [
+        series.blocks.against(candidates[[place]], aim=series.aim, side=series.side).max(initial=0.0)
+        for place in range(candidates.size)
+    ]
+    return np.array(heights)
+
+
 def _refined(ask: Callable[[Floats], Question], ends: Ends) -> Search[Hull]:
-    """Refine both ends of the hull, each between a point left and its neighbour outside, to a millionth of the width.
+    """Refine both ends of the hull, each between a point left and its neighbour outside, to ``PRECISION``.
 
     ``ask`` builds the question which of some candidates are left.
     """
     (out_low, low), (high, out_high) = ends
     steps = np.arange(1, _INNER + 1) / (_INNER + 1)
     for _ in range(_ROUNDS):
-        enough = _PRECISION * max(high - low, 1e-9 * (out_high - out_low))
+        enough = PRECISION * max(high - low, 1e-9 * (out_high - out_low))
         below = out_low + steps * (low - out_low) if low - out_low > enough else np.empty(0)
         above = out_high - steps * (out_high - high) if out_high - high > enough else np.empty(0)
         if below.size + above.size == 0:
@@ -339,8 +363,3 @@ def _within(points: Floats, low: float, high: float) -> Floats:
     kept: Floats = points[(points >= low) & (points <= high)]
     return kept
 
-
-def _power_of_two(values: Floats) -> float:
-    """Return a power of two near the largest magnitude: dividing by it is exact and keeps squares in range."""
-    largest = float(np.abs(values).max())
-    return math.ldexp(1.0, math.frexp(largest)[1]) if largest > 0.0 else 1.0

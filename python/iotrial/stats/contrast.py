@@ -11,6 +11,11 @@ within the stretches has one number per repeat, averaged over the stretches, sin
 A void block gives no contrast. Neither does a block in which an arm of the contrast failed or has no usable value: missing,
 not finite, or not positive on a log scale, such as CPU time that the kernel counts as 0. Leaving out such a block depends on
 the measurement, so failed and unusable runs are counted separately, and both limit the verdict.
+
+Where a level is compared with a single reference arm that has an identical copy, a block's third number is the copy less the
+reference: the bets use it (``betting.py``). If only the copy's run failed or is unusable, the block counts like one without a
+copy. That is a fair game too: if the arms do not differ, then given that the copy is the run that failed, the level and the
+reference are still equally likely to have either of their two values.
 """
 
 from __future__ import annotations
@@ -45,6 +50,8 @@ class Contrasts:
     failures: int
     unusable: int = 0
     blocks: tuple[int, ...] = ()
+    #: of each value's block, the copy of the reference less the reference; NaN without a copy, empty if no block has one
+    copies: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,10 +217,13 @@ class Responses:
         usable: Flags = ~runs.void & (lacking == 0) & (present[0] > 0) & (present == present[0]).all(axis=0)
         return usable
 
-    def contrasts(self, weights: Mapping[str, float], *, whole: bool = False) -> Contrasts:
+    def contrasts(
+        self, weights: Mapping[str, float], *, whole: bool = False, copy: Mapping[str, float] | None = None
+    ) -> Contrasts:
         """Return the contrast with these weights (by arm name), skipping blocks that lack one of the arms.
 
-        ``whole``: average the repeats in a block; else each repeat gives a number.
+        ``whole``: average the repeats in a block; else each repeat gives a number. ``copy``: weights of the copy of the
+        reference less the reference, if the bets are to use it.
         """
         runs = self._runs
         arms = [runs.arms[arm] for arm in weights if arm in runs.arms]
@@ -230,12 +240,24 @@ class Responses:
         sums = _weighted(np.array(list(weights.values())), self._values[arms][:, rows])
         if sums.shape[1] == 1:  # one run of each arm per block, as in most designs
             indices = [runs.indices[row] for row in rows.tolist()]
-            return Contrasts(tuple(sums[:, 0].tolist()), int(failed.sum()), unusable, tuple(indices))
+            found = tuple(sums[:, 0].tolist())
+            return Contrasts(
+                found, int(failed.sum()), unusable, tuple(indices), self._copies(copy, rows) if copy else ()
+            )
         for row, count, of_row in zip(rows.tolist(), repeats[rows].tolist(), sums.tolist(), strict=True):
             numbers = of_row[:count]
             values += [math.fsum(numbers) / count] if whole else numbers
             blocks += [runs.indices[row]] * (1 if whole else count)
         return Contrasts(tuple(values), int(failed.sum()), unusable, tuple(blocks))
+
+    def _copies(self, weights: Mapping[str, float], rows: Counts) -> tuple[float, ...]:
+        """Return the contrast of the copy in these blocks, NaN where it did not run or has no usable value."""
+        runs = self._runs
+        if not all(arm in runs.arms for arm in weights):
+            return ()
+        values = self._values[[runs.arms[arm] for arm in weights]][:, rows, :1]
+        found = _weighted(np.array(list(weights.values())), values)[:, 0]
+        return tuple(found.tolist()) if np.isfinite(found).any() else ()
 
 
 def _weighted(weights: Floats, values: Floats) -> Floats:

@@ -1,11 +1,11 @@
 """The randomisation e-process: test, estimate and confidence interval of one contrast, valid at every look.
 
-For a candidate effect d, with D_b the contrast of block b in time order: x_b = D_b - d,
-s_b = sqrt(mean of x_i**2 over i <= b), and M_n(d) is the mean over the bets of ``betting.py`` and both signs of
-prod_{b <= n} (1 +- tanh(z_b)), z_b = theta x_b / s_b (or m x_b / s_b**2); a block with x_b = s_b = 0 has factor 1.
+For a candidate effect d, M_n(d) is the mean over the bets of ``betting.py`` and both signs of the products over the blocks
+up to n; a block in which all numbers so far are equal has factor 1.
 
-If d is the effect, randomisation makes the sign of x_b a fair coin given all magnitudes. Hence M_n(d) is a martingale of
-mean 1 and, by Ville's inequality, P(M_n(d) >= 1/alpha for any n) <= alpha. The confidence set after n blocks consists of
+If d is the effect, the drawn order makes all assignments of a block's numbers to its runs equally likely, so each factor has
+mean 1 given everything before. Hence M_n(d) is a martingale that starts at 1, or not above one, and by Ville's inequality
+P(M_n(d) >= 1/alpha for any n) <= alpha. The confidence set after n blocks consists of
 the d whose f(d) = max over n of M_n(d) stayed below 1/alpha; the interval is the hull of this set.
 
 If the estimate is at an end of that hull, early and late blocks contradict each other. Then the interval is the hull of the
@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from iotrial.stats.betting import Floats, log_process
+from iotrial.stats.betting import Blocks, Floats, log_process
 from iotrial.stats.budget_bet import Budget, mixed_paths
 from iotrial.stats.chunked import Search, run
 from iotrial.stats.confidence_set import (
@@ -51,16 +51,22 @@ _LEAN = 1e-3  # share of the hull's width within which the estimate counts as at
 
 
 def interval(
-    contrasts: Sequence[float] | Floats, alpha: float, *, margin: float = 0.0, budget: Budget | None = None
+    contrasts: Sequence[float] | Floats,
+    alpha: float,
+    *,
+    margin: float = 0.0,
+    budget: Budget | None = None,
+    copies: Sequence[float] | Floats = (),
 ) -> Interval:
     """Return interval, estimate and p-value of the contrasts ``D_1 .. D_n`` (time order) at level ``alpha``.
 
     The ends are those of the hull of the confidence set, to a millionth of its width. The estimate is the candidate in the
     hull with the smallest M_n. ``margin`` is on the contrasts' own scale (the logarithm of 1 + m for ratios), 0 if the
-    response has none. ``budget``: input of the budget bet, or None. Raises ValueError if ``alpha`` is not between 0 and 1
-    or contrasts are not finite.
+    response has none. ``budget``: input of the budget bet, or None. ``copies``: the copy of the reference less the reference,
+    in blocks that have one (NaN in others); empty if none has. Raises ValueError if ``alpha`` is not between 0 and 1 or
+    contrasts are not finite.
     """
-    (found,) = intervals([Wanted(contrasts, alpha, margin, budget)])
+    (found,) = intervals([Wanted(contrasts, alpha, margin, budget, copies)])
     return found
 
 
@@ -72,6 +78,7 @@ class Wanted:
     alpha: float
     margin: float = 0.0
     budget: Budget | None = None
+    copies: Sequence[float] | Floats = ()
 
 
 def intervals(wanted: Sequence[Wanted]) -> list[Interval]:
@@ -79,17 +86,19 @@ def intervals(wanted: Sequence[Wanted]) -> list[Interval]:
     return run([_search(one) for one in wanted])
 
 
-def blocks_to_interval(alpha: float, *, margin: float = 0.0, budget_share: float = 0.0) -> int:
+def blocks_to_interval(
+    alpha: float, *, margin: float = 0.0, budget_share: float = 0.0, copied: bool = False
+) -> int:
     """Return the number of contrasts from which on ``interval`` has finite ends at level ``alpha``, whatever their values.
 
     ``margin`` as in ``interval``; ``budget_share``: the share of the stake that the budget bet has (0 without it), which
-    cannot bound the interval.
+    cannot bound the interval. ``copied``: each of these blocks has a copy of the reference.
     """
-    return blocks_to_bound(-math.log(alpha * (1.0 - budget_share)), aimed=margin > 0.0)
+    return blocks_to_bound(-math.log(alpha * (1.0 - budget_share)), aimed=margin > 0.0, copied=copied)
 
 
 def _search(wanted: Wanted) -> Search[Interval]:
-    values = _checked(wanted.contrasts, wanted.alpha)
+    values = _checked(wanted.contrasts, wanted.alpha, wanted.copies)
     if values.size == 0:
         return Interval(None, None, None, 1.0, 1.0, 0)
     if wanted.budget is None:
@@ -97,7 +106,7 @@ def _search(wanted: Wanted) -> Search[Interval]:
     return (yield from _within_budget(values, wanted.alpha, wanted.margin, wanted.budget))
 
 
-def _without_budget(values: Floats, alpha: float, margin: float) -> Search[Interval]:
+def _without_budget(values: Blocks, alpha: float, margin: float) -> Search[Interval]:
     threshold = math.log(1.0 / alpha)
     left = yield from hull(values, threshold, aim=margin)
     best = yield from estimate(values, left, aim=margin)
@@ -115,14 +124,14 @@ def _without_budget(values: Floats, alpha: float, margin: float) -> Search[Inter
         high=None if left is None or math.isinf(left[1]) else left[1],
         p_anytime=min(1.0, math.exp(-log_largest)),
         e_value=math.exp(min(log_last, _LOG_LARGEST)),
-        blocks=int(values.size),
+        blocks=values.size,
         empty=left is None,
         leaning=leaning,
         bounds=bounds,
     )
 
 
-def _within_budget(values: Floats, alpha: float, margin: float, budget: Budget) -> Search[Interval]:
+def _within_budget(values: Blocks, alpha: float, margin: float, budget: Budget) -> Search[Interval]:
     """Compute the interval of the other bets at their share of the stake, then narrow it with the budget bet.
 
     If the blocks contradict each other or the interval is unbounded, the interval of the other bets is returned. It is
@@ -130,7 +139,7 @@ def _within_budget(values: Floats, alpha: float, margin: float, budget: Budget) 
     """
     bets = yield from _without_budget(values, alpha * (1.0 - budget.share), margin)
     threshold = -math.log(alpha * (1.0 - budget.share))
-    process = mixed_paths(values[None, :], budget, alpha, aim=margin)[0] / alpha
+    process = mixed_paths(values.contrasts[None, :], budget, alpha, copies=values.copies, aim=margin)[0] / alpha
     bets = replace(bets, p_anytime=1.0 / max(float(process.max()), 1.0), e_value=float(process[-1]))
     if bets.empty or bets.leaning or bets.low is None or bets.high is None or bets.low == bets.high:
         return bets
@@ -153,7 +162,7 @@ def _at_an_end(best: float, left: tuple[float, float]) -> bool:
 
 
 def _inside(
-    values: Floats, threshold: float, margin: float, left: tuple[float, float], budget: Budget | None = None
+    values: Blocks, threshold: float, margin: float, left: tuple[float, float], budget: Budget | None = None
 ) -> Search[tuple[float, float] | None]:
     """Return the one-sided bounds if they exclude every effect beyond the margin on both sides, else None."""
     if left[0] == left[1]:
@@ -163,7 +172,7 @@ def _inside(
     high = yield from upper_bound(values, threshold, margin, aim=margin, budget=budget)
     if high is None:
         return None
-    low = yield from upper_bound(-values, threshold, margin, aim=margin, budget=budget)
+    low = yield from upper_bound(values.scaled(-1.0), threshold, margin, aim=margin, budget=budget)
     return None if low is None else (-low, high)
 
 
@@ -175,10 +184,9 @@ def excluded(
     return values.size > 0 and log_process(values, candidate, aim=margin)[0] >= math.log(1.0 / alpha)
 
 
-def _checked(contrasts: Sequence[float] | Floats, alpha: float) -> Floats:
+def _checked(
+    contrasts: Sequence[float] | Floats, alpha: float, copies: Sequence[float] | Floats = ()
+) -> Blocks:
     if not 0.0 < alpha < 1.0:
         raise ValueError(f"alpha {alpha} is not between 0 and 1")
-    values: Floats = np.asarray(contrasts, dtype=np.float64)
-    if values.ndim != 1 or not np.isfinite(values).all():
-        raise ValueError("contrasts must be one finite number a block")
-    return values
+    return Blocks.of(contrasts, copies)

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from iotrial.design.model import Condition
-from iotrial.stats.betting import Floats, Side, log_paths
+from iotrial.stats.betting import Blocks, Floats, Side, log_paths
 from iotrial.stats.chunked import run
 from iotrial.stats.confidence_set import upper_bound
 from iotrial.stats.contrast import Responses, Runs
@@ -158,7 +158,7 @@ class _Pairs:
         return self._known[key]
 
     def _confirmed(self, contrasts: Floats, limit: float) -> bool:
-        (found,) = run([upper_bound(contrasts, self._threshold, limit, aim=self._aim)])
+        (found,) = run([upper_bound(Blocks.of(contrasts), self._threshold, limit, aim=self._aim)])
         return found is not None
 
     def _points(self) -> Mapping[tuple[int, int, float], bool]:

@@ -146,6 +146,19 @@ class Spec:
         )
         return CONTROL_LEVEL / max(1, effects)
 
+    def copy_of_reference(self, term: Term, response: Response) -> Mapping[str, float] | None:
+        """Return the weights of the copy against its original, if an effect compares one arm with just this original.
+
+        Then the bets on the effect use the copy (``betting.py``). None for other effects, and for differences, which are
+        equivalent only if they are 0 in every block.
+        """
+        weights = self.control_weights.get(ArmKind.NEGATIVE, {}) if self.controls else {}
+        originals = [arm for arm, weight in weights.items() if weight == -1.0]
+        if self.copied_stretch or term.whole or response.scale is not Scale.LOG or len(weights) != 2:
+            return None
+        compared = len(term.weights) == 2 and len(originals) == 1 and term.weights.get(originals[0]) == -1.0
+        return weights if compared and not set(weights) <= set(term.weights) else None
+
     def condition(self, key: str) -> Condition:
         """Return the condition with this key; KeyError if there is none."""
         for condition in self.conditions:
