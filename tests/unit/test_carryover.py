@@ -13,7 +13,7 @@ from iotrial.design.keyed import new_seed
 from iotrial.design.model import ArmKind
 from iotrial.design.plan import Plan
 from iotrial.stats.analyse import analyse, analyse_condition
-from iotrial.stats.carryover import Unit, judged, levels_tried, paths
+from iotrial.stats.carryover import Unit, levels_tried, paths
 from iotrial.stats.model import Observation, ObservedBlock
 from iotrial.stats.spec import Spec
 from iotrial.study.model import (

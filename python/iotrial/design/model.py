@@ -88,6 +88,24 @@ class PlannedRun:
     stretch: int | None = None
 
 
+class Before(StrEnum):
+    """The unmeasured runs before a measured one."""
+
+    REFERENCE = "reference"  # neutral: the reference's work before every run
+    SAME = "same"  # the run's own level, so that no switch comes just before the measurement
+    DRAWN = (
+        "drawn"  # the run's own level or another one, at random: tells carry-over from a cost of switching
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class WashIn:
+    """Unmeasured runs before each measured one of a block: of which level, and how many."""
+
+    before: Before = Before.REFERENCE
+    runs: int = 1
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     """Every treatment of one condition in random order: once, or ``repeats`` times in each stretch of a study with whole

@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from iotrial.design.keyed import Stream, new_seed, seed_bytes, seed_from_user
-from iotrial.design.model import Arm, ArmKind, Block, Condition, PlannedRun, Term
+from iotrial.design.model import Arm, ArmKind, Before, Block, Condition, PlannedRun, Term, WashIn
 from iotrial.design.treatments import NEGATIVE_ARM, POSITIVE_ARM, escaped, treatments
 from iotrial.errors import RequestError
 from iotrial.study.model import Response, Study, Workload
@@ -203,17 +203,29 @@ class Plan:
                 runs.append(PlannedRun(len(runs), arm, files[arm.name], stretch))
         return Block(condition, index, any(run.arm.of_control for run in runs), tuple(runs))
 
-    def wash_in(self, run: PlannedRun) -> PlannedRun:
-        """Return the neutral run that precedes a run in a block with wash-in.
+    def wash_in(
+        self, wash_in: WashIn, condition: Condition, index: int, run: PlannedRun
+    ) -> tuple[PlannedRun, bool]:
+        """Return the unmeasured run before a run of block ``index``, and whether it has another level than that run.
 
-        It does the reference's work, never slowed down, on the files of the run that follows, and is the same for all arms.
-        In a study with whole plots it is the arm of the run's own stretch that corresponds to the reference.
+        It is never slowed down, and works on the files of the run that follows. In a study with whole plots the reference is
+        the arm of the run's own stretch that corresponds to it. For ``DRAWN`` a coin decides between the run's own level and
+        another one: the reference, or any treatment before the reference and its copies.
         """
-        arm = self.reference
-        if self.whole_plots:
-            own = self._own_stretch(run.arm)
-            arm = self.reference if own is None else self._base(own)
-        return replace(run, arm=replace(arm, stretched=False))
+        own, reference = replace(run.arm, stretched=False), self.reference
+        if self.whole_plots and (stretch := self._own_stretch(run.arm)) is not None:
+            reference = self._base(stretch)
+        arm = reference if wash_in.before is Before.REFERENCE else own
+        other = False
+        if wash_in.before is Before.DRAWN:
+            stream = Stream(self.seed, "wash-in", condition.key, index, run.slot)
+            other = stream.below(2) == 1
+            if other and own.treatment == reference.treatment:
+                others = [one for one in self.treatments if one.treatment != own.treatment]
+                arm = others[stream.below(len(others))]
+            elif other:
+                arm = reference
+        return replace(run, arm=replace(arm, stretched=False)), other
 
     def _own_stretch(self, arm: Arm) -> int | None:
         """Return the stretch of an arm; None for a copy, which belongs to the reference's."""

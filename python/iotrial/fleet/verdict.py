@@ -21,7 +21,7 @@ from iotrial.report.safety import Risks
 from iotrial.stats.fleet.combine import EQUIVALENT, HIGHER, INCONCLUSIVE, LOWER, combine, why_left_out
 from iotrial.stats.fleet.model import FleetEffect, HostEffect, Outlier
 from iotrial.stats.model import Effect, Span, Verdict
-from iotrial.stats.verdict import EFFECT_NOT_CONSTANT, FAILURES, NO_BLOCKS, UNUSABLE, direction_of
+from iotrial.stats.verdict import CARRY_OVER, EFFECT_NOT_CONSTANT, FAILURES, NO_BLOCKS, UNUSABLE, direction_of
 from iotrial.store import Store
 from iotrial.store.outline import Outline, outlines
 from iotrial.store.states import TrialState
@@ -307,6 +307,8 @@ def _part(one: HostTrial, effect: Effect | None) -> HostEffect:
         left_out = "no complete block"
     elif effect.reason == EFFECT_NOT_CONSTANT:
         left_out = "its effect changed during the trial"
+    elif effect.reason == CARRY_OVER:
+        left_out = "its runs seem to depend on the runs before them"
     return HostEffect(
         host=one.host,
         estimate=plain_mean(effect),

@@ -18,7 +18,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from iotrial.design.model import Arm, Block, Condition, PlannedRun
+from iotrial.design.model import Arm, Block, Condition, PlannedRun, WashIn
 from iotrial.errors import IotrialError, KnobError, LabError
 from iotrial.live.exposition import Exporter, Running, RunningGuard, RunningMetric
 from iotrial.live.metrics import Metrics
@@ -142,8 +142,8 @@ class LiveConductor(Conductor):
     def _rehearse(self) -> None:
         """Nothing to rehearse: the service is running."""
 
-    def _washes_in(self, line: Line) -> bool:
-        return False
+    def _next_wash_in(self, line: Line) -> WashIn | None:
+        return None
 
     def _block(self, line: Line) -> None:
         self._void_from = None
@@ -240,7 +240,9 @@ class LiveConductor(Conductor):
 
     # one window
 
-    def _run(self, condition: Condition, planned: PlannedRun, block: Block, *, wash_in: bool) -> Outcome:
+    def _run(
+        self, condition: Condition, planned: PlannedRun, block: Block, *, wash_in: WashIn | None
+    ) -> Outcome:
         if self._void_from is not None and self._void_from[2] == block.index:
             rule, problem, _ = self._void_from
             return Outcome(void=rule, problem=problem, started_ns=time.monotonic_ns())

@@ -351,9 +351,29 @@ class CarryOverFound(JsonObject, frozen=True, kw_only=True):
     e_value: Annotated[float | None, Meta(description="The largest so far.")]
     fails_at: float | None
     passed: bool
+    score: Annotated[
+        float,
+        Meta(description="The largest score (z) of the least squares on the levels of the runs before."),
+    ]
+    suspected: Annotated[
+        bool, Meta(description="The runs seem to depend on those before them, so no verdict is given.")
+    ]
     blocks: Count
     wash_in: Annotated[
-        bool, Meta(description="Judged on blocks with a neutral run before each measured one.")
+        bool, Meta(description="Judged on blocks with unmeasured runs before each measured one.")
+    ]
+    wash_in_runs: Annotated[Count, Meta(description="Number of these runs.")]
+    wash_in_level: Annotated[
+        str | None,
+        Meta(
+            description='Their level: "reference", "same" (that of the measured run), or "drawn" (of either).'
+        ),
+    ]
+    switch_cost: Annotated[
+        Size,
+        Meta(
+            description="A run after another level against one after its own, if switching costs; else null."
+        ),
     ]
     unaffected: Annotated[
         list[Annotated[UnaffectedFound, RATIO_OR_DIFFERENCE]],
@@ -601,6 +621,10 @@ def _carry_over(one: CarryOver) -> CarryOverFound:
         **ratio_or_difference(one.ratio, by_ratio=one.scale is Scale.LOG),
         between_blocks=one.across,
         fails_at=1.0 / one.alpha,
+        wash_in=one.wash_in is not None,
+        wash_in_runs=0 if one.wash_in is None else one.wash_in.runs,
+        wash_in_level=None if one.wash_in is None else one.wash_in.before.value,
+        switch_cost=None if one.switching is None else one.switching.size,
         unaffected=[
             UnaffectedFound.of(other, **ratio_or_difference(other.ratio, by_ratio=other.scale is Scale.LOG))
             for other in one.unaffected

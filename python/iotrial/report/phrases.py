@@ -38,6 +38,7 @@ REASONS = {
     "effect_not_constant": "the effect changed while the trial ran, so no single number describes it",
     "no_blocks": "no complete block",
     "control_not_seen": "the injected slowdown has not been seen there, so equivalence cannot be claimed",
+    "carry_over": "runs seem to depend on the runs before them",
 }
 
 

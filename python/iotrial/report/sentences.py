@@ -57,7 +57,7 @@ from iotrial.report.risks import risk_note
 from iotrial.report.safety import NO_RISKS, Risks, risks_of
 from iotrial.report.slow_runs import detail as on_slow_runs
 from iotrial.report.slow_runs import on_means, qualify_verdict
-from iotrial.stats.carryover import in_words
+from iotrial.stats.carryover import cost_in_words, in_words, wash_in_words
 from iotrial.stats.model import (
     QUIET,
     Analysis,
@@ -90,6 +90,7 @@ _FOR_WANT_OF_BLOCKS = frozenset({None, BUDGET_SPENT, CONTROL_NOT_SEEN, NO_BLOCKS
 #: what would decide an effect that more blocks cannot decide, by the reason
 _WOULD_DECIDE = {
     "failures": "A verdict needs a trial in which no run fails",
+    "carry_over": "A verdict needs runs that do not depend on those before them",
     "unusable_values": "A verdict needs a response that is never zero, or is compared by difference",
 }
 #: share of the requested load; the rest allows for the time of the last operations
@@ -299,18 +300,28 @@ def _on_carry_over(analysis: Analysis, conditions: Conditions) -> Iterator[Note]
         sentence, *unaffected = carry_over_sentences(one)
         yield Note(f"Carry-over{conditions.of_levels(one.condition).behind}: {sentence}.")
         yield from (Note(f"{capitalised(text)}.", view=View.LONG) for text in unaffected[:_MOST_LEVELS])
+    held = [one for one in analysis.carry_over if one.held and one.passed]
+    for one in held[:_MOST_LEVELS]:
+        yield Note(f"Carry-over{conditions.of_levels(one.condition).behind}: {escape(in_words(one))}.")
+    if held:
+        yield Note(
+            "No verdict is given there. What to do: continue the trial (`iotrial resume`, with more time), which then puts "
+            "unmeasured runs before each measured one."
+        )
     if failed and not any(one.wash_in for one in failed):
         yield Note(
             "What to do: bring the lab to the same state before every run, or set `wash_in = true` under [study]: "
             "it adds a neutral, unmeasured run before each measured one."
         )
-    washed = [one for one in analysis.carry_over if one.wash_in]
-    if washed and not failed:
-        yield Note(
-            f"Wash-in: in {counted(len(washed), 'condition')} a neutral, unmeasured run came before each measured one. "
-            "Only blocks with wash-in count there.",
-            view=View.LONG,
-        )
+    for one in analysis.carry_over:
+        if one.wash_in is not None and one.passed and not one.held:
+            where = conditions.of_levels(one.condition).behind
+            yield Note(
+                f"Wash-in{where}: {wash_in_words(one.wash_in)}. Only blocks with these runs count.",
+                view=View.LONG,
+            )
+            if (cost := cost_in_words(one)) is not None:
+                yield Note(f"Switching{where}: {escape(cost)}.")
 
 
 def _invalid(analysis: Analysis, conditions: Conditions) -> str:

@@ -453,7 +453,10 @@ def _controls(document: Document) -> Iterator[Section]:
             texts = [f"{capitalised(text)}." for text in (one.sentence, *one.unaffected)]
             passed = one.carry_over.passed
             state = Words("passed" if passed else "failed", "confirmed" if passed else "failed", badge=True)
-            wash_in = "yes" if one.carry_over.wash_in else "no"
+            if passed and one.carry_over.held:
+                state = Words("suspected", "mixed", badge=True)
+            before = one.carry_over.wash_in
+            wash_in = "none" if before is None else f"{before.runs} x {before.before}"
             carried.append((one.condition.text, " ".join(texts), str(one.carry_over.blocks), wash_in, state))
         names = ("~condition", "~found", ">blocks", "wash-in", "")
         blocks.append(table(names, carried, title="Carry-over: does a run depend on the one before?"))

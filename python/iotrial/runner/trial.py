@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from iotrial.design.model import Arm, ArmKind, Block, Condition, PlannedRun
+from iotrial.design.model import Arm, ArmKind, Block, Condition, PlannedRun, WashIn
 from iotrial.design.plan import Plan
 from iotrial.design.treatments import join
 from iotrial.errors import KnobError, LabError, ProbeError, RequestError, TargetError
@@ -35,13 +35,13 @@ from iotrial.runner.touched import (
     unseen_note,
 )
 from iotrial.stats.analyse import ConditionState, Spec, analyse, analyse_condition, look_due
-from iotrial.stats.carryover import in_words
+from iotrial.stats.carryover import in_words, wash_in_words
 from iotrial.stats.model import FinalAnalysis, Observation, ObservedBlock
 from iotrial.store import Store
 from iotrial.store.accounted import NOT_USED as NOT_USED_KIND
 from iotrial.store.accounted import OUTSIDE
 from iotrial.store.model import WASH_IN, BlockEnd, RunRecord, StoredTrial, TrialData, TrialState
-from iotrial.store.records import observation_of, washed_in
+from iotrial.store.records import observation_of, wash_in_check, washed_in
 
 FAILURES_TO_DROP = 3
 WASH_IN_FAILED = "wash_in_failed"
@@ -102,14 +102,15 @@ class Line:
             self.last_look = self.complete
 
     @property
-    def washes_in(self) -> bool:
-        """Whether the next block has a neutral run before each measured one (wash-in).
+    def wash_in(self) -> WashIn | None:
+        """The unmeasured runs before each measured one of the next block (wash-in).
 
-        Starts with the block after runs were found to depend on the previous run. Depends only on the stored
-        blocks, so a resumed trial continues as it would have.
+        They start, or become more, with the block after runs were found to depend on those before them. This depends only
+        on the stored blocks, so a resumed trial continues as it would have.
         """
-        found = self.state is not None and self.state.carried_over
-        return found or any(block.wash_in for block in self.blocks)
+        if self.state is not None and self.state.carry_over is not None:
+            return self.state.carry_over.upcoming
+        return self.blocks[-1].wash_in if self.blocks else None
 
 
 def _lines_of(plan: Plan, spec: Spec, earlier: TrialData) -> dict[str, Line]:
@@ -327,7 +328,7 @@ class Conductor:
         void: tuple[str, str] | None = None
         observations: list[Observation] = []
         # a block that has begun is finished the way it began
-        wash_in = washed_in(earlier.values()) if earlier else self._washes_in(line)
+        wash_in = washed_in(earlier.values()) if earlier else self._next_wash_in(line)
         for planned in block.runs:
             kept = earlier.get(planned.slot)
             if kept is not None:
@@ -366,52 +367,59 @@ class Conductor:
         line.block_s = time.monotonic() - began
         self._look(line)
 
-    def _run(self, condition: Condition, planned: PlannedRun, block: Block, *, wash_in: bool) -> Outcome:
-        """Do one run, after a neutral one if the block has wash-in.
+    def _run(
+        self, condition: Condition, planned: PlannedRun, block: Block, *, wash_in: WashIn | None
+    ) -> Outcome:
+        """Do one run, after the unmeasured ones of its wash-in.
 
         If the guest dies during the run, the run counts as failed, the guest is rebooted, and the trial goes
         on.
         """
-        if wash_in and (wrong := self._wash_in(condition, planned, block)) is not None:
-            return wrong
+        checks: dict[str, object] = {}
+        if wash_in is not None:
+            before, other = self._plan.wash_in(wash_in, condition, block.index, planned)
+            checks[WASH_IN] = wash_in_check(wash_in, other=other)
+            for _ in range(wash_in.runs):
+                if (wrong := self._unmeasured(condition, before, block)) is not None:
+                    return replace(wrong, checks=checks)
         try:
             outcome = self._runner.run(condition, planned, block=block.index)
         except ProbeError as error:
             self._revive(error)
             outcome = Outcome(failure=error.message)
-        return replace(outcome, checks={**outcome.checks, WASH_IN: True}) if wash_in else outcome
+        return replace(outcome, checks={**outcome.checks, **checks})
 
-    def _wash_in(self, condition: Condition, planned: PlannedRun, block: Block) -> Outcome | None:
-        """Do the neutral run, of which nothing is stored.
+    def _unmeasured(self, condition: Condition, run: PlannedRun, block: Block) -> Outcome | None:
+        """Do a run of a wash-in, of which nothing is stored.
 
         If it fails, the next run does not start from the common state: the block is void, whichever arm comes
         next.
         """
         try:
             with self._time.part(Part.WASH_IN, whole=True):
-                outcome = self._runner.run(condition, self._plan.wash_in(planned), block=block.index)
+                outcome = self._runner.run(condition, run, block=block.index)
         except ProbeError as error:
             self._revive(error)
             outcome = Outcome(failure=error.message)
         if outcome.void is None and outcome.failure is None:
             return None
-        return Outcome(
-            void=outcome.void or WASH_IN_FAILED,
-            problem=outcome.problem or outcome.failure,
-            checks={WASH_IN: True},
-        )
+        return Outcome(void=outcome.void or WASH_IN_FAILED, problem=outcome.problem or outcome.failure)
 
-    def _washes_in(self, line: Line) -> bool:
-        """Return whether the next block of a condition has wash-in; report it where it starts."""
-        if self._plan.study.wash_in:
-            return True
-        if line.washes_in and not any(block.wash_in for block in line.blocks):
+    def _next_wash_in(self, line: Line) -> WashIn | None:
+        """Return the wash-in of a condition's next block; report it where it starts or changes."""
+        last = line.blocks[-1].wash_in if line.blocks else None
+        found = line.wash_in
+        if found is None and self._plan.study.wash_in:
+            found = WashIn()
+        elif found is not None and found != last:
             carry_over = None if line.state is None else line.state.carry_over
             assert carry_over is not None
-            text = f"{line.condition.key}: {in_words(carry_over)}. From now on, a neutral run comes before each run (wash-in)"
+            text = (
+                f"{line.condition.key}: {in_words(carry_over)}. From now on, {wash_in_words(found)} (wash-in)"
+            )
             self._watcher.say(text)
             self._store.note(self._trial, WASH_IN, text)
-        return line.washes_in
+        return found
 
     def _revive(self, error: ProbeError) -> None:
         """Reboot a guest that has died or hung; re-raise ``error`` if it has not, or if there is no guest."""

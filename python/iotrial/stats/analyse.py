@@ -15,7 +15,7 @@ from iotrial.design.model import ArmKind, Condition, Term, TermKind
 from iotrial.stats.anytime_t import t_interval
 from iotrial.stats.beyond_typical import mean_ratio, slow_runs
 from iotrial.stats.budget_bet import Budget, contrasts_left
-from iotrial.stats.carryover import in_words, judge_carry_over, judged
+from iotrial.stats.carryover import Judged, at_stake, in_words, judge_carry_over
 from iotrial.stats.contrast import Contrasts, PairedRuns, Responses, Runs, pooled
 from iotrial.stats.controls import judge_all_controls, judge_controls, on_scale, positive_seen
 from iotrial.stats.diagnostics import diagnose
@@ -32,13 +32,15 @@ from iotrial.stats.model import (
     Interval,
     ObservedBlock,
     Race,
+    Verdict,
 )
 from iotrial.stats.pooling import agree, span_of
 from iotrial.stats.race import judge_race
 from iotrial.stats.run_statistics import statistic_interval
 from iotrial.stats.spec import Spec
-from iotrial.stats.verdict import judge
+from iotrial.stats.verdict import CARRY_OVER, judge
 from iotrial.stats.voids import compare_void_rates, count_voids
+from iotrial.stats.wash_in import is_longest, judged
 from iotrial.study.model import TYPICAL, Response, Scale
 
 __all__ = ["METHOD", "ConditionState", "Spec", "analyse", "analyse_condition", "look_due"]
@@ -54,8 +56,8 @@ class ConditionState:
     """State of one condition after its complete blocks: its primary effects and its controls.
 
     ``blocks`` counts blocks that are not void. ``decided``: no primary effect needs another block.
-    ``race``: how a race stands, which then decides. ``control_failed``: the trial is invalid. ``carried_over``: settings
-    influence the run that follows, so further blocks need a wash-in; ``carry_over`` is that control on the analysed blocks.
+    ``race``: how a race stands, which then decides. ``control_failed``: the trial is invalid. ``carry_over`` is that control
+    on the analysed blocks; while it is ``held``, nothing is decided.
     """
 
     condition: Condition
@@ -65,7 +67,6 @@ class ConditionState:
     decided: bool
     control_failed: bool
     carry_over: CarryOver | None = None
-    carried_over: bool = False
     race: Race | None = None
 
 
@@ -88,25 +89,38 @@ def analyse_condition(
     """
     condition = spec.condition(condition_key)
     counted = judged(blocks)
-    washed = any(block.wash_in for block in counted)
     runs = Runs(counted)
-    carry_over = judge_carry_over(spec, condition, counted, every)
-    carried_over = carry_over is not None and not carry_over.passed
+    found = judge_carry_over(spec, condition, counted, every or blocks)
     controls = judge_controls(spec, condition, runs)
     estimands = _estimands(spec, condition, runs, controls, primary=True)
     effects = tuple(_effects(estimands, spec))
+    carry_over = None if found is None else at_stake(spec, found, effects)
+    held = carry_over is not None and carry_over.held
+    failed = carry_over is not None and not carry_over.passed
+    lost = carry_over is not None and failed and is_longest(carry_over.wash_in)
     race = _race(spec, condition, runs, controls)
     enough = bool(effects) and all(effect.decided for effect in effects) if race is None else race.over
     return ConditionState(
         condition=condition,
-        effects=effects,
+        effects=tuple(map(_withheld, effects)) if held else effects,
         controls=controls,
         blocks=sum(block.void is None for block in blocks),
-        decided=enough and not carried_over,
-        control_failed=not all(control.passed for control in controls) or (carried_over and washed),
+        decided=enough and not held and not failed,
+        control_failed=lost or not all(control.passed for control in controls),
         carry_over=carry_over,
-        carried_over=carried_over,
         race=race,
+    )
+
+
+def _withheld(effect: Effect) -> Effect:
+    """Return the effect without a verdict, because runs seem to depend on those before them."""
+    return replace(
+        effect,
+        verdict=Verdict.INCONCLUSIVE,
+        detectably=None,
+        reason=CARRY_OVER,
+        detectable=None,
+        decided=False,
     )
 
 
@@ -129,7 +143,7 @@ def analyse(
     controls: list[Control] = []
     diagnostics: list[Diagnostic] = []
     reasons: list[str] = []
-    carried: list[tuple[Condition, CarryOver]] = []
+    carried: list[tuple[Condition, Judged]] = []
     races: list[Race] = []
     of_condition: dict[str, list[ObservedBlock]] = {condition.key: [] for condition in spec.conditions}
     for block in blocks:
@@ -151,9 +165,14 @@ def analyse(
         diagnostics += diagnose(spec, condition, own)
     exploratory += _pooled_estimands(spec, laid_out, controls)
     found = list(_effects([*primary, *exploratory], spec))
+    judgements = {
+        condition.key: at_stake(spec, one, _of(condition, found[: len(primary)]))
+        for condition, one in carried
+    }
+    found = list(_without_held(spec, judgements, found))
     main = found[: len(primary)]
     others = [_held_together(one, main) for one in found[len(primary) :]]
-    reasons += [f"{condition.key}: {in_words(one)}" for condition, one in carried if not one.passed]
+    reasons += [f"{key}: {in_words(one)}" for key, one in judgements.items() if not one.passed]
     void_notes, void_reasons = compare_void_rates(blocks)
     failures = count_failures(blocks)
     reasons += [*void_reasons, *unused]
@@ -166,9 +185,32 @@ def analyse(
         invalid_reasons=tuple(reasons),
         notes=(*remarks, *_notes(spec, blocks, failures), *void_notes),
         failures=failures,
-        carry_over=tuple(one for _, one in carried),
+        carry_over=tuple(judgements.values()),
         races=tuple(races),
     )
+
+
+def _of(condition: Condition, effects: Sequence[Effect]) -> list[Effect]:
+    """Return the effects of a condition, without pooled ones."""
+    return [
+        one for one in effects if one.workload == condition.workload and one.condition == condition.levels
+    ]
+
+
+def _without_held(
+    spec: Spec, judgements: Mapping[str, CarryOver], effects: Sequence[Effect]
+) -> Iterator[Effect]:
+    """Yield the effects, without a verdict where the runs of their condition seem to depend on those before them.
+
+    A pooled effect has none if that holds for any of its conditions."""
+    held = [c for c in spec.conditions if c.key in judgements and judgements[c.key].held]
+    for effect in effects:
+        if any(
+            one.workload == effect.workload and (effect.kind == "pooled" or one.levels == effect.condition)
+            for one in held
+        ):
+            effect = _withheld(effect)
+        yield effect
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,18 +31,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from iotrial.design.model import ArmKind, Condition, Term, TermKind
+from iotrial.design.model import ArmKind, Before, Condition, Term, TermKind, WashIn
 from iotrial.stats.contrast import Responses, Runs, usable
 from iotrial.stats.controls import on_scale
+from iotrial.stats.dependence import Dependence, Table, arranged, dependences, score_needed
 from iotrial.stats.eprocess import interval
-from iotrial.stats.model import CarryOver, ObservedBlock, Unaffected
+from iotrial.stats.model import CarryOver, Effect, ObservedBlock, Unaffected, Verdict
 from iotrial.stats.spec import CONTROL_LEVEL, Spec
+from iotrial.stats.wash_in import is_longest, judge_switching, upcoming
 from iotrial.study.model import Response, Scale
+from iotrial.units import format_duration
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -59,21 +62,24 @@ _CLIP = 3.0
 _MAD = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
 _TINY = 1e-12
 _TIMES = frozenset({"s", "ms", "us", "µs", "ns", "min", "h"})
+#: score, and share of the effect explained, from which a dependence puts a verdict at stake
+_SCORE_AT_STAKE = 3.0
+_SHARE = 1.0 / 3.0
 _LOG_LARGEST = 690.0  # exp(690) is still finite
 
 
-def judged(blocks: Sequence[ObservedBlock]) -> list[ObservedBlock]:
-    """Return the blocks of one condition to analyse: only those with a wash-in before each run, if there are any.
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The carry-over control of a condition, with what the least squares found (``arms``: the number of each arm there)."""
 
-    The wash-in begins when the carry-over control fails, which is a stopping time. Every test restarts there, so the error
-    levels hold."""
-    washed = [block for block in blocks if block.wash_in]
-    return washed or list(blocks)
+    carry_over: CarryOver
+    dependences: Sequence[Dependence] = ()
+    arms: Mapping[str, int] = field(default_factory=dict)
 
 
 def judge_carry_over(
     spec: Spec, condition: Condition, blocks: Sequence[ObservedBlock], every: Sequence[ObservedBlock] = ()
-) -> CarryOver | None:
+) -> Judged | None:
     """Judge the carry-over control of one condition, by the level with the most evidence against "no carry-over".
 
     ``blocks`` are the analysed blocks of the condition, in time order. ``every`` holds the blocks of all conditions, to
@@ -81,34 +87,121 @@ def judge_carry_over(
     response = spec.positive_response(condition) or spec.main_response(condition)
     if response is None or not blocks:
         return None
+    every = every or blocks
     tried = levels_tried(spec.terms)
-    found = paths(_units(spec, response, blocks, every or blocks), tried)
+    units = _units(spec, response, blocks, every)
+    found = paths(units, tried)
     if not found:
         return None
     alpha = CONTROL_LEVEL / (len(found) * max(1, len(spec.conditions)))
     # rounded, because the last digits differ between processors: of two that are equal up to rounding, take the first
     most = max(found, key=lambda path: round(path.largest, 9))
     passed = most.largest < math.log(1.0 / alpha)
-    others = [label for factor, label in _labels(spec.terms) if factor == most.factor and label != most.level]
-    after = _followers(every or blocks, most)
-    shift = _shift(response, blocks, after)
-    return CarryOver(
+    after = _followers(every, most)
+    shift, score = _shift(response, blocks, after), 0.0
+    table, arms = _table(units)
+    fitted = dependences(table, _held(units, tried))
+    strongest = max(fitted, key=lambda one: round(abs(one.score), 6), default=None)
+    suspected = strongest is not None and abs(strongest.score) >= score_needed(
+        len(tried) * len(spec.conditions)
+    )
+    factor, level = most.factor, most.level
+    if strongest is not None:
+        score = strongest.score
+        if suspected and passed:
+            factor, level, shift = strongest.factor, strongest.level, strongest.largest
+    drawn = [
+        block
+        for block in every
+        if block.condition == condition.key
+        and block.wash_in is not None
+        and block.wash_in.before is Before.DRAWN
+    ]
+    switching = judge_switching(spec, response, drawn)
+    fails = suspected or not passed
+    now, following = blocks[-1].wash_in, blocks[-1].wash_in
+    if fails or (drawn and blocks[-1] is drawn[-1]):
+        lasting = strongest is not None and abs(strongest.score) >= _SCORE_AT_STAKE
+        following = upcoming(spec, now, switching, lasting=lasting)
+    carry_over = CarryOver(
         condition={**condition.levels, "workload": condition.workload},
         response=response.name,
-        factor=most.factor,
-        level=most.level,
-        others=tuple(others),
+        factor=factor,
+        level=level,
+        others=tuple(label for name, label in _labels(spec.terms) if name == factor and label != level),
         across=most.across,
         ratio=on_scale(shift, response),
         unit=response.unit,
         scale=response.scale,
         e_value=math.exp(min(most.largest, _LOG_LARGEST)),
         alpha=alpha,
-        passed=passed,
+        passed=passed and not (suspected and is_longest(now)),
         blocks=len(set(most.keys)),
-        wash_in=all(block.wash_in for block in blocks),
+        wash_in=now,
+        score=score,
+        suspected=suspected,
+        upcoming=following,
+        switching=None if switching is None else switching.in_units(response),
         unaffected=() if passed else tuple(_unaffected(spec, condition, blocks, after)),
     )
+    return Judged(carry_over, fitted, arms)
+
+
+def at_stake(spec: Spec, judged: Judged, effects: Iterable[Effect]) -> CarryOver:
+    """Suspect carry-over on less evidence where a verdict of the condition hangs on it.
+
+    That is a verdict other than "equivalent" or "undecided" on the response of the control, if a pattern with a score of at
+    least ``_SCORE_AT_STAKE`` would explain at least ``_SHARE`` of the effect."""
+    one = judged.carry_over
+    if one.held:
+        return one
+    terms = {(term.factor, term.level, term.reference): term for term in spec.terms}
+    for effect in effects:
+        term = terms[effect.factor, effect.level, effect.reference]
+        if effect.response != one.response or effect.verdict in (Verdict.EQUIVALENT, Verdict.INCONCLUSIVE):
+            continue
+        size = effect.value or 0.0
+        if effect.scale is Scale.LOG:
+            size = math.log(size) if size > 0.0 else 0.0
+        weights = {judged.arms[arm]: weight for arm, weight in term.weights.items() if arm in judged.arms}
+        for found in judged.dependences:
+            explained = found.bias(weights) * math.copysign(1.0, size)
+            if abs(found.score) >= _SCORE_AT_STAKE and explained >= _SHARE * abs(size) > 0.0:
+                ratio = math.exp(found.largest) if effect.scale is Scale.LOG else found.largest
+                return replace(
+                    one,
+                    factor=found.factor,
+                    level=found.level,
+                    others=tuple(
+                        label
+                        for name, label in _labels(spec.terms)
+                        if name == found.factor and label != found.level
+                    ),
+                    ratio=ratio,
+                    score=found.score,
+                    suspected=True,
+                    passed=one.passed and not is_longest(one.wash_in),
+                    upcoming=upcoming(spec, one.wash_in, None, lasting=False),
+                )
+    return one
+
+
+def _table(units: Sequence[Unit]) -> tuple[Table, dict[str, int]]:
+    return arranged(
+        [unit.values for unit in units],
+        [unit.arms for unit in units],
+        [unit.key for unit in units],
+        [unit.own for unit in units],
+    )
+
+
+def _held(units: Sequence[Unit], tried: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Flags]:
+    """Return which runs have each level."""
+    runs = [levels for unit in units for levels in unit.levels]
+    return {
+        (factor, level): np.array([run.get(factor) == level for run in runs], dtype=bool)
+        for factor, level in tried
+    }
 
 
 def in_words(one: CarryOver) -> str:
@@ -129,11 +222,49 @@ def in_words(one: CarryOver) -> str:
         else:
             how = f"have {percent} {'more' if one.ratio > 1.0 else 'less'} {one.response}"
         size = f"runs after {level} {how} than after {others}"
-    if one.passed:
-        evidence = f"e-value {one.e_value:.2g}, fails at {1.0 / one.alpha:,.0f}"
+    if one.passed and not one.suspected:
+        evidence = (
+            f"e-value {one.e_value:.2g}, fails at {1.0 / one.alpha:,.0f}; least squares: z {one.score:+.1f}"
+        )
         return f"no carry-over shown (most evidence: {size}; {evidence})"
-    mended = ", despite a neutral run before each" if one.wash_in else ""
-    return f"{size}{mended}: settings influence the run that follows"
+    despite = "" if one.wash_in is None else f", despite {_runs_of(one.wash_in)} before each"
+    if one.passed:
+        return f"{size}{despite}: runs seem to depend on the runs before them (z {one.score:+.1f})"
+    return f"{size}{despite}: settings influence the run that follows"
+
+
+def wash_in_words(wash_in: WashIn) -> str:
+    """Describe the unmeasured runs of a wash-in, e.g. "a neutral run comes before each measured one"."""
+    come = "come" if wash_in.runs > 1 else "comes"
+    return f"{_runs_of(wash_in)} {come} before each measured one"
+
+
+def _runs_of(wash_in: WashIn) -> str:
+    match wash_in.before:
+        case Before.REFERENCE:
+            return f"{wash_in.runs} neutral runs" if wash_in.runs > 1 else "a neutral run"
+        case Before.SAME:
+            return f"{wash_in.runs} runs of the same level" if wash_in.runs > 1 else "a run of the same level"
+        case Before.DRAWN:
+            return "a run of the same level or of another one, as drawn,"
+
+
+def cost_in_words(one: CarryOver) -> str | None:
+    """Describe what a switch costs, e.g. "a switch costs 17 % (8 ms): ..."; None if that was not found."""
+    if one.switching is None:
+        return None
+    cost = one.switching
+    if one.scale is Scale.DIFFERENCE:
+        size = f"{cost.size:+.4g} {one.unit}"
+    else:
+        more = cost.typical * (cost.size - 1.0)
+        size = f"{100.0 * abs(cost.size - 1.0):.{0 if abs(cost.size - 1.0) >= 0.1 else 1}f} %"
+        seconds = one.unit == "s"
+        size += f" ({format_duration(abs(more)) if seconds else f'{abs(more):.3g} {one.unit}'})"
+    return (
+        f"a switch costs {size}: the first run after another level, compared with one after its own. "
+        "The comparison is of runs after their own level"
+    )
 
 
 def levels_tried(terms: Sequence[Term]) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from iotrial.design.model import ArmKind
+from iotrial.design.model import ArmKind, Before, WashIn
 from iotrial.documents import Amount, Count, JsonObject, Probability, Unbounded
 from iotrial.study.model import TYPICAL, Better, Scale
 
@@ -98,7 +98,8 @@ class Conclusion(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One run: its responses by name (totals over replicates), or the description of its failure."""
+    """One run: its responses by name (totals over replicates), or the description of its failure. ``after_other``: the
+    unmeasured run before it had another level, by the draw of a wash-in with drawn levels."""
 
     arm: str
     kind: ArmKind
@@ -107,12 +108,13 @@ class Observation:
     started_s: float
     responses: Mapping[str, float]
     failure: str | None = None
+    after_other: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedBlock:
-    """A complete block of one condition in time order; ``void`` names the rule that discarded it. ``wash_in``: a neutral,
-    unmeasured run preceded each of its runs."""
+    """A complete block of one condition in time order; ``void`` names the rule that discarded it. ``wash_in``: the
+    unmeasured runs that preceded each of its runs."""
 
     condition: str
     index: int
@@ -120,7 +122,7 @@ class ObservedBlock:
     void: str | None = None
     void_level: str | None = None
     gap: bool = False
-    wash_in: bool = False
+    wash_in: WashIn | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,13 +317,26 @@ class Unaffected:
 
 
 @dataclass(frozen=True, slots=True)
+class SwitchCost:
+    """What a switch costs: a run after another level against one after its own, as a ratio, or a difference if the response
+    is compared by difference. ``typical``: that of a run after its own level, in the response's unit. ``score``: its z."""
+
+    size: float
+    typical: float
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
 class CarryOver:
-    """Carry-over control of a condition: does its main response depend on the level that ran just before (``carryover.py``)?
+    """Carry-over control of a condition: does its main response depend on the runs before (``carryover.py``)?
 
     ``factor`` and ``level``: those with the most evidence. ``ratio``: runs after this level against runs after ``others`` (a
-    difference if ``scale`` is, None with too few blocks). ``e_value`` is the largest value of the e-process so far; the
+    difference if ``scale`` is, None with too few blocks). ``e_value`` is the largest value of the e-process so far; the exact
     control fails at 1 / ``alpha``. ``across``: between blocks, else inside them. ``blocks`` counts those that gave a bet.
-    ``wash_in``: judged on blocks with a neutral run before each measured run.
+    ``wash_in``: the unmeasured runs before each measured one, of the blocks that are judged. ``score``: that of the least
+    squares (``dependence.py``). ``suspected``: the runs seem to depend on those before them, so no verdict is given before a
+    wash-in. ``upcoming``: the wash-in of the next block. ``passed``: false if the exact control failed, or if the runs still
+    depend on those before them with the longest wash-in. ``switching``: what a switch costs, where that was found.
     """
 
     condition: Mapping[str, str]
@@ -337,8 +352,17 @@ class CarryOver:
     alpha: float
     passed: bool
     blocks: int
-    wash_in: bool = False
+    wash_in: WashIn | None = None
+    score: float = 0.0
+    suspected: bool = False
+    upcoming: WashIn | None = None
+    switching: SwitchCost | None = None
     unaffected: tuple[Unaffected, ...] = ()
+
+    @property
+    def held(self) -> bool:
+        """Whether no verdict may be given yet: the runs seem to depend on those before, or it is being found out how."""
+        return self.suspected or (self.wash_in is not None and self.wash_in.before is Before.DRAWN)
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,8 @@ class RunRecord:
 
 #: Key among the checks of a run that followed a neutral, unmeasured one.
 WASH_IN = "wash_in"
+#: values of it, where the level of the unmeasured run was drawn
+DRAWN_OWN, DRAWN_OTHER = "drawn own", "drawn other"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,19 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
-from iotrial.design.model import ArmKind
+from iotrial.design.model import ArmKind, Before, WashIn
 from iotrial.errors import StoreError, StudyError
 from iotrial.stats.model import Observation, ObservedBlock
-from iotrial.store.model import WASH_IN, BlockEnd, Event, RunRecord, TrialHeader, TrialState
+from iotrial.store.model import (
+    DRAWN_OTHER,
+    DRAWN_OWN,
+    WASH_IN,
+    BlockEnd,
+    Event,
+    RunRecord,
+    TrialHeader,
+    TrialState,
+)
 from iotrial.study.codec import study_from_json, study_to_json
 from iotrial.units import is_number
 
@@ -199,12 +208,35 @@ def observation_of(run: RunRecord) -> Observation:
         started_s=run.started_s,
         responses=run.responses,
         failure=run.failure,
+        after_other=run.checks.get(WASH_IN) == DRAWN_OTHER,
     )
 
 
-def washed_in(runs: Iterable[RunRecord]) -> bool:
-    """Return whether the runs of a block each followed a neutral one."""
-    return any(run.checks.get(WASH_IN) is True for run in runs)
+def washed_in(runs: Iterable[RunRecord]) -> WashIn | None:
+    """Return the unmeasured runs that went before each run of a block; StoreError if they are of an unknown kind."""
+    for run in runs:
+        if WASH_IN in run.checks:
+            return _wash_in_of(run.checks[WASH_IN])
+    return None
+
+
+def wash_in_check(wash_in: WashIn, *, other: bool) -> object:
+    """Return a wash-in as the runs of its block store it. ``other``: of a drawn one, the level was not the run's own."""
+    if wash_in == WashIn():
+        return True  # as versions stored it that had no other kind
+    if wash_in.before is Before.DRAWN:
+        return DRAWN_OTHER if other else DRAWN_OWN
+    return f"{wash_in.before} {wash_in.runs}"
+
+
+def _wash_in_of(stored: object) -> WashIn | None:
+    if isinstance(stored, bool):
+        return WashIn() if stored else None
+    if stored in (DRAWN_OTHER, DRAWN_OWN):
+        return WashIn(Before.DRAWN)
+    before, _, runs = str(stored).partition(" ")
+    _wanted("wash-in", before in (Before.REFERENCE, Before.SAME) and runs.isdecimal() and len(runs) < 3)
+    return WashIn(Before(before), int(runs))
 
 
 def to_json(value: object) -> str:

@@ -1,0 +1,147 @@
+"""Wash-in: which unmeasured runs go before each measured one, and when there are more of them.
+
+Without a sign of carry-over there are none. When runs seem to depend on those before them, the next blocks *draw* the level
+of one unmeasured run: the run's own or another. That separates two causes, because four kinds of runs can be compared:
+
+    run of the reference    after itself    after another level    slower by a + c
+    run of another level    after itself    after the reference    slower by c - a
+
+a is carry-over: whatever runs after the other level is slower. c is the cost of switching: whatever runs after a level that
+is not its own is slower. If the switch costs, a run of the *same* level goes before each measured one; else a neutral run, of
+the *reference*. If runs still depend on those before them, there are 3 such runs, and then 6. Each stage is judged by its own
+blocks, since each begins at a stopping time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from iotrial.design.model import Before, WashIn
+from iotrial.stats.contrast import usable
+from iotrial.stats.controls import on_scale
+from iotrial.stats.dependence import Floats, Residuals, arranged, normal_score
+from iotrial.stats.model import ObservedBlock, SwitchCost
+from iotrial.stats.spec import Spec
+from iotrial.study.model import Better, Response
+
+#: numbers of unmeasured runs, one stage after the other
+RUNS = (1, 3, 6)
+#: blocks with drawn levels: at least, and at most
+LEAST, MOST = 6, 24
+_SURE = 3.0  # score from which a cause counts as found
+_LIKELY = 2.0  # score of a cost of switching that is enough after the most blocks
+
+
+def judged(blocks: Sequence[ObservedBlock]) -> list[ObservedBlock]:
+    """Return the blocks of one condition to analyse: those with the same wash-in as the newest.
+
+    A wash-in begins or grows when runs seem to depend on those before them, which is a stopping time. Every test restarts
+    there, so the error levels hold."""
+    return [block for block in blocks if block.wash_in == blocks[-1].wash_in]
+
+
+def is_longest(wash_in: WashIn | None) -> bool:
+    """Return whether there is no stage after this one."""
+    return wash_in is not None and wash_in.runs == RUNS[-1]
+
+
+def upcoming(spec: Spec, wash_in: WashIn | None, switching: Switching | None, *, lasting: bool) -> WashIn:
+    """Return the stage after ``wash_in`` in a trial in which runs seem to depend on those before them.
+
+    ``lasting``: they depend on the measured run before the one with a drawn level, too, so one run is not enough."""
+    if wash_in is None:
+        return WashIn(Before.REFERENCE if spec.whole_plots else Before.DRAWN)
+    if wash_in.before is Before.DRAWN:
+        if switching is None or not switching.decided:
+            return wash_in
+        return WashIn(Before.SAME if switching.costs else Before.REFERENCE, RUNS[lasting])
+    return WashIn(wash_in.before, next((runs for runs in RUNS if runs > wash_in.runs), RUNS[-1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Switching:
+    """What the drawn levels show, on the response's scale: carry-over ``carried`` (a above) and cost of switching (c).
+
+    The scores are positive if runs get worse: longer times, lower rates. ``typical``: the median of runs after their own
+    level, on that scale. ``blocks``: those with a value in every run."""
+
+    carried: float
+    cost: float
+    carried_score: float
+    cost_score: float
+    typical: float
+    blocks: int
+
+    @property
+    def costs(self) -> bool:
+        """Whether it is the switch that costs, rather than the level before."""
+        enough = _LIKELY if self.blocks >= MOST else _SURE
+        return self.cost_score >= enough and abs(self.cost) >= abs(self.carried) / 2.0
+
+    @property
+    def decided(self) -> bool:
+        """Whether the blocks with drawn levels are enough."""
+        if self.blocks < LEAST:
+            return False
+        return self.costs or abs(self.carried_score) >= _SURE or self.blocks >= MOST
+
+    def in_units(self, response: Response) -> SwitchCost | None:
+        """Return the cost of a switch as it is reported; None if the switch is not what costs."""
+        if not self.costs:
+            return None
+        size, typical = (on_scale(value, response) for value in (self.cost, self.typical))
+        assert size is not None
+        assert typical is not None
+        return SwitchCost(size, typical, self.cost_score)
+
+
+def judge_switching(spec: Spec, response: Response, blocks: Sequence[ObservedBlock]) -> Switching | None:
+    """Judge the blocks of one condition that had a wash-in with drawn levels; None with too few."""
+    references = {term.factor: term.reference for term in spec.terms}
+    known = [block for block in blocks if block.void is None]
+    if len(known) < LEAST:
+        return None
+    runs = [sorted(block.observations, key=lambda run: run.slot) for block in known]
+    values = [[usable(run, response) for run in block] for block in runs]
+    table, _ = arranged(
+        [[math.nan if value is None else value for value in block] for block in values],
+        [[run.arm for run in block] for block in runs],
+        list(range(len(runs))),
+        [True] * len(runs),
+    )
+    which = table.counted
+    if not which.any():
+        return None
+    every = [run for block in runs for run in block]
+    other = np.array([run.after_other for run in every])[which]
+    neutral = np.array(
+        [all(references.get(name, label) == label for name, label in run.treatment.items()) for run in every]
+    )[which]
+    residuals = Residuals(table, np.column_stack([other & neutral, other & ~neutral]).astype(np.float64))
+    found = residuals.together()
+    if found is None:
+        return None
+    size, covariance, freedom = found
+    carried, cost = np.array([0.5, -0.5]), np.array([0.5, 0.5])
+    worse = -1.0 if response.better is Better.HIGHER else 1.0
+    scores = [worse * _score(weights, size, covariance, freedom) for weights in (carried, cost)]
+    own = table.value[which][~other]
+    return Switching(
+        carried=float(carried @ size),
+        cost=float(cost @ size),
+        carried_score=scores[0],
+        cost_score=scores[1],
+        typical=float(np.median(own)) if own.size else math.nan,
+        blocks=residuals.blocks,
+    )
+
+
+def _score(weights: Floats, size: Floats, covariance: Floats, freedom: float) -> float:
+    spread = math.sqrt(float(weights @ covariance @ weights))
+    if spread == 0.0 or freedom < 1.0:
+        return 0.0
+    return float(normal_score(np.array(float(weights @ size) / spread), np.array(freedom)))
