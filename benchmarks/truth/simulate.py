@@ -75,11 +75,15 @@ TABLES: dict[str, Table] = {
     "switchback-carry-over": switchback.carried_over,
     "switchback-residue": switchback.residues,
     "switchback-washout": switchback.washouts,
+    "audit-family": families.audited_responses,
+    "races-left-out": races.left_out,
 }
 
 #: tables that have no place in the documents, which give their results in a sentence
 PRINTED_ONLY = frozenset(
     {
+        "audit-family",
+        "races-left-out",
         "orders",
         "assumptions",
         "stopping",

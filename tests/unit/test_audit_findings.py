@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from iotrial.audits.audit import audit
@@ -288,3 +289,45 @@ def table(content: str, name: str = "x.csv") -> Audit:
 def test_a_study_is_proposed_only_where_it_fits(content: str, study: str | None) -> None:
     answer = answering(table(content))
     assert (answer.study if answer else None) == study
+
+
+def ten_responses(rng: np.random.Generator) -> Dataset:
+    """Return a table of ten responses of two identical groups, six independent runs each."""
+    return Dataset(
+        "x",
+        "x",
+        tuple(
+            Observation(group, f"response {at}", "s", float(x))
+            for at in range(10)
+            for group in "ab"
+            for x in np.exp(rng.normal(0.0, 0.1, 6))
+        ),
+    )
+
+
+def test_all_responses_of_a_table_share_the_level() -> None:
+    found = audit(ten_responses(np.random.default_rng(1)))
+    for one in found.comparisons:
+        assert (one.welch.level, one.shared.level) == (0.95, pytest.approx(0.995))  # 1 - .05 / 10
+
+
+def test_single_values_take_no_part_of_the_level() -> None:
+    single = [Observation(group, "other", "s", x) for group, x in (("a", 1.0), ("b", 2.0))]
+    repeated = [*values("a", [1.0, 1.1, 1.2]), *values("b", [1.3, 1.2, 1.1])]
+    found = {one.response: one for one in audit(dataset(*repeated, *single)).comparisons}
+    assert found["time"].shared.level == 0.95
+    assert found["other"].standing is Standing.SINGLE
+
+
+def test_ten_identical_responses_rarely_give_any_verdict_of_a_difference() -> None:
+    rng = np.random.default_rng()
+    trials = 120
+    wrong = sum(
+        any(
+            one.standing in (Standing.APART, Standing.CONFOUNDED)
+            for one in audit(ten_responses(rng)).comparisons
+        )
+        for _ in range(trials)
+    )
+    # P(more than 18 of 120 | .05) < 1e-5; at .05 for each response the mean would be 1 - .95^10 = .40, 48 of 120
+    assert wrong <= 18

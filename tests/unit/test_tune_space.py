@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-import pytest
+import math
 
+import numpy as np
+import pytest
+from report_fixtures import effect
+
+from iotrial.design.model import ArmKind
 from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
+from iotrial.report.best import needless
 from iotrial.runner.quick_study import Wish, study_text
+from iotrial.stats.model import Effect, Observation, ObservedBlock, Race, Verdict
+from iotrial.stats.spec import Spec
 from iotrial.study.model import DesignKind, Factor, Level, Role, Setting, Study
 from iotrial.study.reader import read_study
+from iotrial.study.scales import Better
 from iotrial.tune.search import Proposals
 from iotrial.tune.space import TODAY, Dimension, Space, space_of_factors, space_of_settings
-from iotrial.tune.stages import Stage, confirmation, race_stage
+from iotrial.tune.stages import Stage, confirmation, race_stage, with_margin_left
+from values import replace
 
 SEED = "5" * 32
 
@@ -171,3 +181,92 @@ def test_a_search_finds_a_combination_that_no_single_change_shows() -> None:
             proposals.tell({choice: effect(choice) for choice in proposals.ask(5)})
         found += any(choice[0] and choice[1] for choice in proposals.best(3))
     assert found >= 5
+
+
+# -- leaving out a setting that is not needed
+
+NEEDED = effect(Verdict.SLOWER, 1.3, 1.2, 1.4)
+
+
+def left_out(whole: tuple[float, float], without: tuple[Effect, Effect], *, rate: bool = False) -> list[str]:
+    """Return the variables that a confirmation leaves out. ``whole``: the interval of the winner against today's settings."""
+    stage = confirmation(SPACE, (1, 1, 0))
+    _, winner, *lacking = stage.choices
+    gain = effect(Verdict.FASTER, sum(whole) / 2, *whole, level=winner, reference=TODAY, margin=0.05)
+    effects = [gain] + [
+        replace(one, level=level, reference=winner, margin=0.05)
+        for one, level in zip(without, lacking, strict=True)
+    ]
+    if rate:
+        effects = [
+            replace(one, better=Better.HIGHER, low=1.0 / one.high, high=1.0 / one.low) for one in effects
+        ]
+    return [dict(one.options)["variable"] for one in needless(study_of(stage), effects)]
+
+
+@pytest.mark.parametrize("rate", [False, True])
+def test_a_setting_that_makes_no_difference_is_left_out(rate: bool) -> None:
+    same = effect(Verdict.EQUIVALENT, 1.0, 0.98, 1.03)
+    assert left_out((0.75, 0.85), (same, NEEDED), rate=rate) == ["a"]
+
+
+@pytest.mark.parametrize("rate", [False, True])
+def test_a_setting_stays_if_without_it_the_rest_may_be_worse_than_today(rate: bool) -> None:
+    """The winner takes at most .99 of today's time and the rest at most 1.03 of the winner's: 1.02 of today's in all."""
+    same = effect(Verdict.EQUIVALENT, 1.0, 0.98, 1.03)
+    assert left_out((0.94, 0.99), (same, NEEDED), rate=rate) == []
+
+
+@pytest.mark.parametrize("rate", [False, True])
+def test_a_setting_stays_if_without_it_the_rest_may_be_worse_than_another_level_by_the_margin(
+    rate: bool,
+) -> None:
+    """Without a at most 1.03 of the winner, without b perhaps .97: 1.03 / .97 = 1.062. The other way 1.02 / .98 = 1.041."""
+    without = effect(Verdict.EQUIVALENT, 1.0, 0.98, 1.03), effect(Verdict.EQUIVALENT, 1.0, 0.97, 1.02)
+    assert left_out((0.75, 0.85), without, rate=rate) == ["b"]
+
+
+def raced(over: bool, rng: np.random.Generator) -> tuple[Stage, Race, Spec, list[ObservedBlock]]:
+    """Return a race of today's settings, a 2 (true effect -.28) and a 3 and b y (-.30), and its blocks."""
+    stage = race_stage(SPACE, [(1, 0, 0), (1, 1, 0), (2, 1, 0)])
+    plan = Plan(study_of(stage), SEED)
+    spec = Spec.from_plan(plan)
+    (condition,) = plan.conditions
+    response = spec.main_response(condition)
+    assert response is not None
+    truth = dict(zip(stage.choices, (0.0, 0.2, -0.28, -0.30), strict=True))
+    blocks = []
+    for index in range(60):
+        block = math.exp(rng.normal(0.0, 0.3))
+        blocks.append(
+            ObservedBlock(
+                condition.key,
+                index,
+                tuple(
+                    Observation(
+                        run.arm.name, run.arm.kind, run.arm.treatment, run.slot, float(run.slot),
+                        {response.name: block * math.exp(truth[run.arm.name] + rng.normal(0.0, 0.01))},
+                    )
+                    for run in plan.block(condition, index).runs
+                    if run.arm.kind is ArmKind.TREATMENT
+                ),
+            )
+        )  # fmt: skip
+    return stage, Race(condition.key, response.name, TODAY, (), 60, over=over), spec, blocks
+
+
+def test_a_confirmation_has_the_part_of_the_margin_that_the_race_has_not_used() -> None:
+    """The winner is 2 % worse than another arm, so at most 1.05 / e^.02 - 1 is left."""
+    rng, trials, more = np.random.default_rng(), 20, 0
+    for _ in range(trials):
+        stage, race, spec, blocks = raced(True, rng)
+        found = with_margin_left(confirmation(SPACE, (1, 1, 0)), stage, race, spec, blocks)
+        assert found.margin is not None
+        assert 0.0 < found.margin < 0.05
+        more += found.margin > spec.margin - 0.02 * 1.05
+    assert more <= 6  # P(more | .05) < 1e-4
+
+
+def test_a_race_that_ended_early_leaves_all_of_the_margin() -> None:
+    stage, race, spec, blocks = raced(False, np.random.default_rng())
+    assert with_margin_left(confirmation(SPACE, (1, 1, 0)), stage, race, spec, blocks).margin is None

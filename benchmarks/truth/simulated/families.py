@@ -7,6 +7,8 @@ import math
 import numpy as np
 
 from exact import rate
+from iotrial.audits.audit import audit
+from iotrial.audits.model import Dataset, Observation, Standing
 from iotrial.stats.betting import log_paths
 from iotrial.stats.ebh import discoveries
 from simulated import order
@@ -89,4 +91,30 @@ def many_responses(rng: Rng, scale: float) -> str:
             f"| {share:.2f} | {np.mean(false_share):.3f} | {np.mean(found):.2f} | {rate(any_false, trials)} | "
             f"{rate(any_each, trials)} |"
         )
+    return "\n".join(out)
+
+
+def audited_responses(rng: Rng, scale: float) -> str:
+    """Audit tables of ten responses of two identical groups; an alarm is any response that is called different."""
+    tables, responses, runs = max(50, int(1000 * scale)), 10, 6
+    out = [
+        f"**Audits of {tables} tables: {responses} responses of two identical groups of {runs} runs, any called different**",
+        "",
+        "| noise | shared over the table | Welch at .05 for each |",
+        "| --- | --- | --- |",
+    ]
+    for name in list(NOISES)[:2]:
+        shared = each = 0
+        for _ in range(tables):
+            times = np.exp(0.1 * NOISES[name](rng, responses * 2, runs).reshape(responses, 2, runs))
+            seen = [
+                Observation(group, f"response {at}", "s", float(value))
+                for at, row in enumerate(times)
+                for group, own in zip("ab", row, strict=True)
+                for value in own
+            ]
+            found = audit(Dataset("", "", tuple(seen))).comparisons
+            shared += any(one.standing in (Standing.APART, Standing.CONFOUNDED) for one in found)
+            each += any(not (one.welch.low or 0.0) <= 1.0 <= (one.welch.high or 0.0) for one in found)
+        out.append(f"| {name} | {rate(shared, tables)} | {rate(each, tables)} |")
     return "\n".join(out)

@@ -14,9 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
+from exact import rate
+from iotrial.report.best import as_good, keeps_the_gain
 from iotrial.report.opening import packed_document
 from iotrial.stats.eprocess import Wanted, intervals
-from iotrial.stats.race import Rules, Standing, race
+from iotrial.stats.model import Effect
+from iotrial.stats.race import Rules, Standing, loss, race
 from iotrial.stats.verdict import judge
 from iotrial.study.model import Better, Response, Scale
 from simulated.noise import Floats, Noise, Rng, autocorrelated, drifting, heavy_tailed, normal
@@ -100,13 +103,14 @@ def _interaction(arms: int) -> Floats:
 class _Raced:
     runs: int
     pick: int | None
+    values: Floats
 
 
 class _Machine:
     """A machine that is measured run after run."""
 
-    def __init__(self, rng: Rng, noise: Noise, effects: Floats, slots: int) -> None:
-        self._noise = SCATTER * noise(rng, 1, slots)[0]
+    def __init__(self, rng: Rng, noise: Noise, effects: Floats, slots: int, scatter: float = SCATTER) -> None:
+        self._noise = scatter * noise(rng, 1, slots)[0]
         self._effects = effects
         self.runs = 0
 
@@ -116,9 +120,10 @@ class _Machine:
         return float(self._effects[arm] + self._noise[self.runs - 1])
 
 
-def _raced(rng: Rng, noise: Noise, effects: Floats) -> _Raced:
+def _raced(rng: Rng, noise: Noise, effects: Floats, scatter: float = SCATTER, every: int = 1) -> _Raced:
+    """Run a race. ``every``: blocks from one look to the next."""
     arms = effects.size
-    machine = _Machine(rng, noise, effects, MOST_BLOCKS * arms)
+    machine = _Machine(rng, noise, effects, MOST_BLOCKS * arms, scatter)
     rules = Rules(ALPHA, MARGIN, 1.0)
     values: Floats = np.empty((arms, 0))
     inside = list(range(arms))
@@ -128,12 +133,15 @@ def _raced(rng: Rng, noise: Noise, effects: Floats) -> _Raced:
         for arm in rng.permutation(inside):
             block[arm, 0] = machine.run(int(arm))
         values = np.hstack([values, block])
+        if values.shape[1] % every:
+            continue
         found = race(values, 0, rules)
         inside = [arm for arm, one in enumerate(found) if one.left is None or arm == 0]
         if any(one.good for one in found):
             break
     picks = [arm for arm, one in enumerate(found) if one.good]
-    return _Raced(machine.runs, None if not picks else 0 if 0 in picks else picks[0])
+    picks.sort(key=lambda arm: (arm.bit_count(), float(np.nanmean(values[arm] - values[0]))))
+    return _Raced(machine.runs, picks[0] if picks else None, values)
 
 
 def _to_verdicts(rng: Rng, noise: Noise, effects: Floats) -> int:
@@ -210,6 +218,118 @@ def races(rng: Rng, scale: float) -> str:
                 f"| {arms} | {name} | {wrong} of {trials * len(NOISES)} | {silent} | {min(runs):.0f} to {max(runs):.0f} | "
                 f"{min(full):.0f} to {max(full):.0f} | {min(shares):.2f} to {max(shares):.2f} |"
             )
+    return "\n".join(lines)
+
+
+def _binary(rng: Rng, settings: int, each: float | None) -> Floats:
+    """Return the effects of all combinations of two-level settings, in the logarithm.
+
+    ``each``: the gain of each setting in margins; None for random ones that interact.
+    """
+    alone = np.full(settings, -(each or 0.0) * MARGIN)
+    both = np.zeros((settings, settings))
+    if each is None:
+        alone = rng.uniform(-2.0, 1.0, settings) * MARGIN
+        both = rng.normal(0.0, 0.3 * MARGIN, (settings, settings))
+    found = np.zeros(2**settings)
+    for arm in range(found.size):
+        on = [at for at in range(settings) if arm >> at & 1]
+        found[arm] = alone[on].sum() + sum(both[i, j] for i in on for j in on if i < j)
+    return found
+
+
+def _confirming(values: Floats, margin: float) -> list[Effect]:
+    """Return the effects of a confirmation. ``values``: today's, the winner's, and those without each of its settings."""
+    today, winner, *lacking = values
+    pairs = [
+        (winner - today, "winner", "today"),
+        *((one - winner, f"{at}", "winner") for at, one in enumerate(lacking)),
+    ]
+    wanted = [Wanted(pair[0], ALPHA / len(pairs), math.log1p(margin)) for pair in pairs]
+    found = []
+    for (_, level, reference), one in zip(pairs, intervals(wanted), strict=True):
+        verdict = judge(one, _TIME, margin=margin)
+        ends = [None if end is None else math.exp(end) for end in (one.low, one.high)]
+        bounds = None if one.bounds is None else (math.exp(one.bounds[0]), math.exp(one.bounds[1]))
+        found.append(
+            Effect(
+                "main", "settings", level, reference, {}, "work", "wall", "s", Scale.LOG, Better.LOWER, True, 1.0,
+                ends[0], ends[1], ALPHA, 1.0, verdict.verdict, verdict.detectably, verdict.reason, verdict.detectable,
+                one.blocks, 0, verdict.decided, None, margin, bounds=bounds,
+            )
+        )  # fmt: skip
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Recommended:
+    """What ``best`` recommends at the end, with the rule of one margin and with one margin for each stage."""
+
+    once: int | None
+    twice: int | None
+    dropped: tuple[bool, bool]
+
+
+def _confirmed(rng: Rng, noise: Noise, effects: Floats, raced: _Raced, scatter: float) -> _Recommended:
+    """Confirm the winner of a race on fresh blocks, and leave out a setting that is not needed."""
+    winner = raced.pick
+    if not winner:  # today's settings, or a race without an end, which promises nothing
+        return _Recommended(winner, winner, (False, False))
+    lacking = [winner & ~(1 << at) for at in range(winner.bit_length()) if winner >> at & 1]
+    lacking = lacking if len(lacking) > 1 else []
+    spent = loss(raced.values, 0, Rules(ALPHA, MARGIN, 1.0), winner, apart_from=lacking)
+    picks, dropped = [], []
+    for margin, once in ((math.expm1(max(1e-5, MARGIN - spent)), True), (math.expm1(MARGIN), False)):
+        arms = [0, winner, *lacking]
+        noises = scatter * noise(rng, 1, MOST_BLOCKS * len(arms))[0].reshape(MOST_BLOCKS, len(arms))
+        order = rng.permuted(np.tile(np.arange(len(arms)), (MOST_BLOCKS, 1)), axis=1)
+        values = (effects[arms] + np.take_along_axis(noises, order, axis=1)).T
+        for blocks in (*range(10, MOST_BLOCKS, 10), MOST_BLOCKS):
+            found = _confirming(values[:, :blocks], margin)
+            if all(one.decided for one in found):
+                break
+        whole, *without = found
+        idle = [
+            arm
+            for arm, one in zip(lacking, without, strict=True)
+            if as_good(one) and (not once or keeps_the_gain(one, whole, without))
+        ]
+        picks.append((idle[0] if idle else winner) if whole.conclusion.improves else 0)
+        dropped.append(bool(idle))
+    return _Recommended(picks[0], picks[1], (dropped[0], dropped[1]))
+
+
+def left_out(rng: Rng, scale: float) -> str:
+    """Return the table of recommendations after the confirmation: one margin in all, or one for each stage.
+
+    Each trial draws its own effects. A recommendation is wrong if it is worse than today's settings, or worse by the margin
+    or more than a combination that raced, in a race that came to its end.
+    """
+    trials = max(4, round(2 * TRIALS * scale))
+    lines = [
+        f"**{trials} searches a row among all combinations of two-level settings; margin 5 %, alpha 5 %**",
+        "",
+        "| settings | each gains | noise, scatter | wrong, one margin in all | one for each stage | left out | each |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for settings, each, scatter, name in (
+        (3, 0.6, 0.01, "normal"),
+        (3, 0.7, 0.02, "heavy-tailed"),
+        (4, 0.55, 0.01, "drifting"),
+        (3, None, 0.01, "normal"),
+        (3, None, 0.02, "heavy-tailed"),
+        (2, None, 0.02, "autocorrelated"),
+    ):
+        wrong, dropped = np.zeros(2, dtype=int), np.zeros(2, dtype=int)
+        for _ in range(trials):
+            effects = _binary(rng, settings, each)
+            raced = _raced(rng, NOISES[name], effects, scatter, every=5)
+            found = _confirmed(rng, NOISES[name], effects, raced, scatter)
+            dropped += found.dropped
+            wrong += [_wrong(effects, found.once), _wrong(effects, found.twice)]
+        gain = "random" if each is None else f"{each:g} margins"
+        cells = " | ".join([*(rate(int(n), trials) for n in wrong), *(f"{n / trials:.2f}" for n in dropped)])
+        lines.append(f"| {settings} | {gain} | {name}, {scatter:.0%} | {cells} |")
     return "\n".join(lines)
 
 

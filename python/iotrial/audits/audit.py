@@ -60,12 +60,14 @@ def audit(dataset: Dataset, *, alpha: float = 0.05, margin: float = 0.03) -> Aud
         together[level.response] += 1
     scatter = _scatter(cells)
     shortened = [(_shortened(level), _shortened(base)) for level, base in pairs if _key(level) in firsts]
+    family = max(1, sum(min(len(level.values), len(base.values)) > 1 for level, base in [*pairs, *shortened]))
     comparisons = [
         compare(
             level,
             base,
             alpha=alpha,
             margin=margin,
+            family=family,
             together=together[level.response],
             pooled_sd=scatter[level.response],
         )
@@ -86,7 +88,7 @@ def audit(dataset: Dataset, *, alpha: float = 0.05, margin: float = 0.03) -> Aud
         modes=tuple(_modes(rows, firsts)),
         repeats=tuple(repeats),
         claims=tuple(
-            _checks(dataset, cells, groups, reference, comparisons, together, scatter, alpha, margin)
+            _checks(dataset, cells, groups, reference, comparisons, family, together, scatter, alpha, margin)
         ),
         outliers=tuple(outliers(cells)),
         trends=tuple(trends(cells)),
@@ -215,6 +217,7 @@ def _checks(
     groups: Sequence[str],
     reference: str | None,
     comparisons: Sequence[AuditedPair],
+    family: int,
     together: Mapping[str, int],
     scatter: Mapping[str, float | None],
     alpha: float,
@@ -251,6 +254,7 @@ def _checks(
                 other,
                 alpha=alpha,
                 margin=margin,
+                family=family,
                 together=max(1, together.get(level.response, 1)),
                 pooled_sd=scatter[level.response],
             )

@@ -17,9 +17,20 @@ LEAST_SD = 1e-4
 
 
 def compare(
-    level: Cell, reference: Cell, *, alpha: float, margin: float, together: int, pooled_sd: float | None
+    level: Cell,
+    reference: Cell,
+    *,
+    alpha: float,
+    margin: float,
+    family: int,
+    together: int,
+    pooled_sd: float | None,
 ) -> AuditedPair:
-    """Compare two cells. ``together``: number of comparisons that share ``alpha``; ``pooled_sd``: SD of one logarithm."""
+    """Compare two cells.
+
+    ``family``: intervals of the whole table, which share ``alpha``; ``together``: comparisons of this response, which a
+    trial of it would have; ``pooled_sd``: SD of one logarithm.
+    """
     a, b = logs(level.values), logs(reference.values)
     bounds = rounding(level, reference)
     ratio: float | None
@@ -28,7 +39,7 @@ def compare(
         nothing = Interval("", 1.0 - alpha, None, None, "zero and negative values have no ratio")
         intervals, ratio = (nothing, nothing, nothing), None
     else:
-        intervals = (welch(a, b, alpha), welch(a, b, alpha / together), rank(a, b, alpha))
+        intervals = (welch(a, b, alpha), welch(a, b, alpha / family), rank(a, b, alpha))
         ratio = math.exp(max(-700.0, min(700.0, mean(a) - mean(b))))
     standing = _standing(level, reference, ratio, intervals[1], bounds, margin)
     if a is not None and b is not None and _is_timed(level.unit):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from iotrial.knobs.declaration import Safety, consequence_of
@@ -9,7 +10,7 @@ from iotrial.report.notation import counted, joined, percent, some
 from iotrial.report.phrases import label, size_in_words, size_of
 from iotrial.report.safety import NO_RISKS, Risks, changed, setting_name
 from iotrial.stats.model import Conclusion, Effect, Left, Race
-from iotrial.study.model import Setting, Study
+from iotrial.study.model import Better, Setting, Study
 
 _MOST_NAMES = 4
 
@@ -117,10 +118,11 @@ def needless(study: Study, effects: Sequence[Effect]) -> tuple[Setting, ...]:
     """Return the settings that a confirmed winner does not need, because it is as good without them.
 
     They are those of one level: what is left after taking out two was never measured. Settings that are not harmless go
-    first.
+    first. The margin of the study is what the race has left of it, so what remains must be within it of the whole and of
+    every other level, and better than today's settings.
     """
-    _, without = confirming_effects(effects, study.treatment_factors[0].reference)
-    idle = [_left_out(study, one) for one in without if as_good(one)]
+    whole, without = confirming_effects(effects, study.treatment_factors[0].reference)
+    idle = [_left_out(study, one) for one in without if as_good(one) and keeps_the_gain(one, whole, without)]
     return max(
         idle, key=lambda some: sum(consequence_of(s).safety is not Safety.HARMLESS for s in some), default=()
     )
@@ -135,6 +137,24 @@ def _left_out(study: Study, effect: Effect) -> tuple[Setting, ...]:
 def as_good(effect: Effect) -> bool:
     """Return whether leaving a setting out is shown to make no difference that matters, or to be better."""
     return effect.conclusion.equivalent or effect.conclusion.improves
+
+
+def keeps_the_gain(one: Effect, whole: Effect | None, without: Sequence[Effect]) -> bool:
+    """Return whether the settings without one are shown to be better than today's, and within the margin of the others.
+
+    By sums of bounds: without it against the whole, plus the whole against today's settings or another level.
+    """
+    _, most = _losses(one)
+    best_of_others = min((_losses(other)[0] for other in without if other is not one), default=0.0)
+    gain = -math.inf if whole is None else -_losses(whole)[1]
+    return most < gain and most - min(0.0, best_of_others) < math.log1p(one.margin)
+
+
+def _losses(effect: Effect) -> tuple[float, float]:
+    """Return the bounds on how much worse the level is than its reference, as logarithms of ratios."""
+    low, high = effect.bounds or (effect.low, effect.high)
+    ends = -math.inf if not low else math.log(low), math.inf if not high else math.log(high)
+    return (-ends[1], -ends[0]) if effect.better is Better.HIGHER else ends
 
 
 def described(settings: Sequence[Setting]) -> str:

@@ -24,7 +24,7 @@ among the arms in it and the bounds of ``eprocess.py`` hold.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,8 +34,9 @@ from iotrial.stats.betting import Blocks, Floats, Side, log_paths
 from iotrial.stats.chunked import run
 from iotrial.stats.confidence_set import upper_bound
 from iotrial.stats.contrast import Responses, Runs
-from iotrial.stats.model import Left, Place, Race
+from iotrial.stats.model import Left, ObservedBlock, Place, Race
 from iotrial.stats.spec import Spec
+from iotrial.stats.wash_in import judged
 from iotrial.study.model import Better, Scale
 
 MOST_FAILURES = 2
@@ -59,14 +60,10 @@ def judge_race(spec: Spec, condition: Condition, runs: Runs, *, control_seen: bo
 
     ``control_seen``: whether the injected slowdown was detected, without which no difference can be excluded.
     """
-    response = spec.main_response(condition)
-    if spec.race_against is None or response is None or response.scale is not Scale.LOG:
+    raced = _Raced.of(spec, condition, runs)
+    if raced is None:
         return None
-    arms = list(dict.fromkeys(arm for term in spec.terms for arm in term.weights))
-    arms.sort(key=lambda arm: arm != spec.race_against)
-    table = Responses(runs, response)
-    values, failures = table.by_arm(arms)
-    rules = Rules(spec.alpha, spec.margin_of(response), -1.0 if response.better is Better.HIGHER else 1.0)
+    arms, values, failures, rules = raced.arms, raced.values, raced.failures, raced.rules
     places = []
     for arm, contrasts, one in zip(arms, values - values[0], race(values, 0, rules, failures), strict=True):
         own = contrasts[np.isfinite(contrasts)]
@@ -76,13 +73,78 @@ def judge_race(spec: Spec, condition: Condition, runs: Runs, *, control_seen: bo
     blocks = int((~runs.void).sum())
     return Race(
         condition.key,
-        response.name,
+        raced.response,
         arms[0],
         tuple(places),
         blocks,
         over=any(one.good for one in places) and control_seen,
         sign=int(rules.sign),
     )
+
+
+def race_loss(spec: Spec, blocks: Sequence[ObservedBlock], arm: str, apart_from: Collection[str]) -> float:
+    """Return how much worse a good arm may be than the best of the others, on the scale of comparison (at least 0).
+
+    ``blocks``: those of a race in one condition that is over, in time order. ``apart_from``: arms that are left out. The
+    bounds are those of the race, so all hold together at its error level.
+    """
+    (condition,) = spec.conditions
+    raced = _Raced.of(spec, condition, Runs(judged(blocks)))
+    if raced is None:
+        return 0.0
+    skipped = [place for place, one in enumerate(raced.arms) if one in apart_from]
+    return loss(raced.values, 0, raced.rules, raced.arms.index(arm), raced.failures, skipped)
+
+
+@dataclass(frozen=True, slots=True)
+class _Raced:
+    """What a race compares: its arms, the reference first, and their values by block in time order."""
+
+    arms: Sequence[str]
+    response: str
+    values: Floats
+    failures: Sequence[int]
+    rules: Rules
+
+    @classmethod
+    def of(cls, spec: Spec, condition: Condition, runs: Runs) -> _Raced | None:
+        """Return the race of one condition by its first primary response; None for other designs."""
+        response = spec.main_response(condition)
+        if spec.race_against is None or response is None or response.scale is not Scale.LOG:
+            return None
+        arms = list(dict.fromkeys(arm for term in spec.terms for arm in term.weights))
+        arms.sort(key=lambda arm: arm != spec.race_against)
+        values, failures = Responses(runs, response).by_arm(arms)
+        sign = -1.0 if response.better is Better.HIGHER else 1.0
+        return cls(arms, response.name, values, failures, Rules(spec.alpha, spec.margin_of(response), sign))
+
+
+def loss(
+    values: Floats,
+    reference: int,
+    rules: Rules,
+    arm: int,
+    failures: Sequence[int] = (),
+    apart_from: Collection[int] = (),
+) -> float:
+    """Return the largest bound on the effect of ``arm`` against any other arm that may be the best, at least 0.
+
+    Infinite if the race has no such bound. Arguments as in ``race``; ``apart_from`` are arms that are left out.
+    """
+    pairs = _Pairs(rules.sign * values, reference, rules)
+    found = [0.0]
+    for other, one in enumerate(race(values, reference, rules, failures)):
+        if other in (arm, *apart_from) or one.left in (Left.WORSE, Left.FAILS):
+            continue  # an arm that is shown to be worse than another is not the best
+        bound = pairs.bound(arm, other, rules.margin)
+        if reference not in (
+            arm,
+            other,
+        ):  # an arm that left for its small gain may have few blocks with this one
+            by_way = pairs.bound(arm, reference, rules.margin), pairs.bound(reference, other, rules.margin)
+            bound = min(bound, math.fsum(by_way))
+        found.append(bound)
+    return max(found)
 
 
 @dataclass(slots=True)
@@ -154,12 +216,14 @@ class _Pairs:
         """Return whether the effect of arm i against arm j is shown to be below ``limit`` (0 or the margin)."""
         key = i, j, limit
         if key not in self._known:
-            self._known[key] = self._possible[key] and self._confirmed(self._contrasts[i, j], limit)
+            self._known[key] = self._possible[key] and self.bound(i, j, limit) < math.inf
         return self._known[key]
 
-    def _confirmed(self, contrasts: Floats, limit: float) -> bool:
-        (found,) = run([upper_bound(Blocks.of(contrasts), self._threshold, limit, aim=self._aim)])
-        return found is not None
+    def bound(self, i: int, j: int, limit: float) -> float:
+        """Return the upper bound of the effect of arm i against arm j, infinite if it is not below ``limit``."""
+        blocks = Blocks.of(self._contrasts[i, j])
+        (found,) = run([upper_bound(blocks, self._threshold, limit, aim=self._aim)])
+        return math.inf if found is None else found
 
     def _points(self) -> Mapping[tuple[int, int, float], bool]:
         """Return where the process excludes the limit itself: necessary for excluding all above it, and computed at once.

@@ -5,13 +5,16 @@ Each stage is an ordinary trial. This module decides what the next one compares;
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from iotrial.design.ablation import WITHOUT
 from iotrial.report.best import confirming_effects, harmed, needless
 from iotrial.report.safety import NO_RISKS, Risks
-from iotrial.stats.model import Effect
+from iotrial.stats.model import Effect, ObservedBlock, Race
+from iotrial.stats.race import race_loss
+from iotrial.stats.spec import Spec
 from iotrial.study.model import DesignKind, Level, Study
 from iotrial.tune.space import TODAY, Choice, Space
 
@@ -24,15 +27,21 @@ MOST_PROPOSED = 64
 #: shares of the time for the search and for the race; the rest is for the confirmation
 SEARCH_SHARE, RACE_SHARE = 0.35, 0.6
 TOGETHER = "all together"
+#: of a confirmation, if the race has used nearly all of the margin: so small that nothing is shown to be within it
+LEAST_MARGIN = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One trial: the choices that it compares by label, today's first, and its design."""
+    """One trial: the choices that it compares by label, today's first, and its design.
+
+    ``margin``: relative; None for that of the whole search.
+    """
 
     choices: Mapping[str, Choice]
     levels: tuple[Level, ...]
     design: DesignKind
+    margin: float | None = None
 
 
 def race_stage(space: Space, choices: list[Choice]) -> Stage:
@@ -43,7 +52,7 @@ def race_stage(space: Space, choices: list[Choice]) -> Stage:
 
 
 def confirmation(space: Space, winner: Choice) -> Stage:
-    """Return the confirmation of a winner: today's settings, the winner, and the winner without each setting in turn.
+    """Return the confirmation of a winner: today's settings, the winner, and the winner without each setting, in this order.
 
     A setting that another one needs is left out together with the other.
     """
@@ -59,6 +68,24 @@ def confirmation(space: Space, winner: Choice) -> Stage:
             labelled[f"{WITHOUT}{space.dimensions[place].name}"] = tuple(lacking)
     levels = tuple(space.bundle(choice, label) for label, choice in labelled.items())
     return Stage(labelled, levels, DesignKind.CONFIRM)
+
+
+def with_margin_left(
+    stage: Stage, raced: Stage, race: Race, spec: Spec, blocks: Sequence[ObservedBlock]
+) -> Stage:
+    """Return a confirmation with the part of the margin that the race before it has not used.
+
+    The race has shown that none of its arms beats the winner by more than a part of the margin. A setting may be left out
+    if that costs less than the rest. A race that ended early promises nothing about its other arms, so all of the margin
+    is left.
+    """
+    if not race.over:
+        return stage
+    labels = {choice: label for label, choice in raced.choices.items()}
+    _, winner, *lacking = stage.choices.values()
+    spent = race_loss(spec, blocks, labels[winner], [labels[one] for one in lacking if one in labels])
+    left = math.expm1(math.log1p(spec.margin) - spent)
+    return replace(stage, margin=max(LEAST_MARGIN, left))
 
 
 @dataclass(frozen=True, slots=True)

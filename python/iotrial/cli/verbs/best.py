@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from math import floor
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from iotrial.errors import RequestError
 from iotrial.report.best import recommended
 from iotrial.report.document import Document
 from iotrial.report.durability import measured_risks
-from iotrial.report.opening import document_of
+from iotrial.report.opening import document_of, spec_of
 from iotrial.report.render import html_report
 from iotrial.runner.planning import default_folder
 from iotrial.runner.quick_study import SETTINGS, Wish, study_text
@@ -58,6 +59,7 @@ from iotrial.tune.stages import (
     confirmation,
     confirmed,
     race_stage,
+    with_margin_left,
 )
 from iotrial.units import parse_duration, parse_margin
 
@@ -118,6 +120,7 @@ class _Search:
             blocks=ROUND_BLOCKS if explore else self._request.blocks,
             controls=self._request.controls and not explore,
             no_stop=explore,
+            margin=self._request.margin if stage.margin is None else f"{floor(1e5 * stage.margin) / 1e3} %",
         )
         store, ended = carry_out(
             narrowed(self.study(stage), request),
@@ -173,9 +176,12 @@ class _Search:
         raced = self.run(stage, RACE_SHARE * self.left_s)
         race = next(iter(raced.analysis.races), None)
         label = None if race is None else recommended(raced.trial.header.study, race)
-        if label is None:
+        if race is None or label is None:
             return Outcome(space, None, tuple(self.trials), undecided=race is None or not race.over)
-        stage = confirmation(space, stage.choices[label])
+        header = raced.trial.header
+        stage = with_margin_left(
+            confirmation(space, stage.choices[label]), stage, race, spec_of(header), raced.data.blocks
+        )
         self._say(f"confirmation on fresh blocks: {label}")
         document = self.run(stage, self.left_s)
         study = document.trial.header.study

@@ -27,7 +27,7 @@ from iotrial.units import format_ratio
 _WIDTH = 110
 KEY = (
     "Ratios are of geometric means. Welch: t interval on logarithms. shared: the same, with alpha divided by the number "
-    "of comparisons of the response. ranks: Hodges-Lehmann with exact ranks. All assume that runs are independent of "
+    "of intervals in the table. ranks: Hodges-Lehmann with exact ranks. All assume that runs are independent of "
     "each other and of time."
 )
 
