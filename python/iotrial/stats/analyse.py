@@ -30,18 +30,20 @@ from iotrial.stats.model import (
     Effect,
     FailureCounts,
     Interval,
+    Means,
     ObservedBlock,
     Race,
     Verdict,
 )
 from iotrial.stats.pooling import agree, span_of
 from iotrial.stats.race import judge_race
-from iotrial.stats.run_statistics import statistic_interval
+from iotrial.stats.run_statistics import means, statistic_interval
+from iotrial.stats.skew import CAP, contradicts, typical_interval
 from iotrial.stats.spec import Spec
-from iotrial.stats.verdict import CARRY_OVER, judge
+from iotrial.stats.verdict import CARRY_OVER, is_rate, is_time, judge, plain_beyond
 from iotrial.stats.voids import compare_void_rates, count_voids
 from iotrial.stats.wash_in import is_longest, judged
-from iotrial.study.model import TYPICAL, Response, Scale
+from iotrial.study.model import MEAN, TYPICAL, Response, Scale
 
 __all__ = ["METHOD", "ConditionState", "Spec", "analyse", "analyse_condition", "look_due"]
 
@@ -342,6 +344,16 @@ def _effects(estimands: Sequence[_Estimand], spec: Spec) -> Iterator[Effect]:
 def _effect(estimand: _Estimand, spec: Spec, found: Interval) -> Effect:
     term, response, contrasts = estimand.term, estimand.response, estimand.contrasts
     typical, margin = response.statistic == TYPICAL, spec.margin
+    if typical and response.scale is Scale.LOG:
+        found = typical_interval(
+            found,
+            contrasts.values,
+            estimand.pairs,
+            response,
+            estimand.alpha,
+            spec.margin_of(response),
+        )
+    mean_run = _mean_run(estimand, margin)
     judgement = judge(
         found,
         response,
@@ -350,7 +362,14 @@ def _effect(estimand: _Estimand, spec: Spec, found: Interval) -> Effect:
         unusable=contrasts.unusable,
         control_seen=estimand.control_seen,
         precise=spec.precise,
+        contradicted=typical and contradicts(estimand.pairs, found),
+        means=mean_run,
     )
+    two_sided = on_scale(found.low, response), on_scale(found.high, response)
+    bounds = (
+        None if found.bounds is None else (_end(found.bounds[0], response), _end(found.bounds[1], response))
+    )
+    low, high = bounds if bounds is not None and judgement.verdict is Verdict.EQUIVALENT else two_sided
     cross_check = t_interval(contrasts.values, estimand.alpha) if typical else None
     return Effect(
         kind=estimand.kind,
@@ -365,8 +384,8 @@ def _effect(estimand: _Estimand, spec: Spec, found: Interval) -> Effect:
         better=response.better,
         primary=estimand.primary,
         value=on_scale(found.estimate, response),
-        low=on_scale(found.low, response),
-        high=on_scale(found.high, response),
+        low=low,
+        high=high,
         family_alpha=estimand.alpha,
         p_anytime=found.p_anytime,
         verdict=judgement.verdict,
@@ -384,13 +403,27 @@ def _effect(estimand: _Estimand, spec: Spec, found: Interval) -> Effect:
         e_value=found.e_value,
         aliases=term.aliases,
         leaning=found.leaning,
-        bounds=None
-        if found.bounds is None
-        else (_end(found.bounds[0], response), _end(found.bounds[1], response)),
+        bounds=bounds,
         slow_runs=slow_runs(estimand.pairs, response, estimand.alpha) if typical else None,
         mean_ratio=mean_ratio(estimand.pairs, contrasts, response, found, margin) if typical else None,
         statistic=response.statistic,
+        means=mean_run,
+        two_sided=two_sided,
+        skewed=found.skewed,
+        plain_beyond=plain_beyond(margin, control_seen=estimand.control_seen),
     )
+
+
+def _mean_run(estimand: _Estimand, margin: float) -> Means | None:
+    """Return the mean run of an effect on a time or a rate compared by ratio; None for other effects and statistics."""
+    response = estimand.response
+    if response.scale is not Scale.LOG or not (is_time(response) or is_rate(response)):
+        return None
+    if response.statistic == MEAN:
+        return means(estimand.pairs, estimand.alpha, cap=response.cap, margin=margin)
+    if response.statistic != TYPICAL or not estimand.primary or estimand.term.kind is not TermKind.MAIN:
+        return None
+    return means(estimand.pairs, estimand.alpha, cap=CAP, margin=margin)
 
 
 def _held_together(effect: Effect, primary: Sequence[Effect]) -> Effect:

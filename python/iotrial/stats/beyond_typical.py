@@ -3,14 +3,18 @@
 The interval of a log ratio is about its centre of symmetry. A dozen or so blocks show that well, and one run in a hundred
 that takes ten times as long hardly moves it. This module therefore answers two further questions.
 
-**Slow runs.** A run is slow if it takes more than ``SLOW`` times the typical time, which is the larger of the medians of the
-two arms, each over the last ``WINDOW`` blocks before this one. So both arms of a block have the same threshold, fixed before
-the block. Swapping the two runs of a block swaps which arm was slow. Hence, if the level has no effect, the sign of
+**Slow runs.** A run is slow if it takes more than ``SLOW`` times the typical time of its own arm, so a level that makes every
+run slower has no more slow runs for that. The typical times of the arms differ by the median of the contrasts over the last
+``WINDOW`` blocks before this one; that of the reference is the larger of the medians of both arms over these blocks, the
+level's divided by that ratio. (The arms' own medians would not do: where runs have two speeds, they differ by chance.) So
+both thresholds are fixed before the block. If the arms differ by a constant factor alone, and the thresholds by this factor,
+swapping the two runs of a block swaps which arm was slow, and the sign of
 
     Z = share of slow runs at the level - share of slow runs at the reference
 
-is a fair coin in each block with nonzero Z, whatever happened before: stalls may come in bursts. The first ``FEWEST``
-blocks only establish the typical time. The bets have the form of Waudby-Smith and Ramdas, "Estimating means of bounded
+is a fair coin in each block with nonzero Z, whatever happened before: stalls may come in bursts. The factor is estimated
+from the blocks before; simulations show what that costs (docs/method-tables.md#slow-runs). The first ``FEWEST`` blocks only
+establish the typical times. The bets have the form of Waudby-Smith and Ramdas, "Estimating means of bounded
 random variables by betting" (2024): a candidate mean m is rejected from above when
 
     U(m) = sum over c of w_c * product over blocks of (1 - c' (Z - m)),  c' = c / max(1, 1 - m),  0 < c <= 1
@@ -86,14 +90,20 @@ def which_slow(pairs: PairedRuns, response: Response) -> tuple[Flags, Flags] | N
     if sign is None or len(pairs.level) <= FEWEST:
         return None
     level, reference = sign * pairs.level, sign * pairs.reference
-    towards = PairedRuns(level, reference)
-    limit = typical_before(towards) + math.log(SLOW)
-    return level[FEWEST:] > limit, reference[FEWEST:] > limit
+    ratio = _medians_before(level - reference)
+    limit = np.maximum(_medians_before(level) - ratio, _medians_before(reference)) + math.log(SLOW)
+    return level[FEWEST:] > limit + ratio, reference[FEWEST:] > limit
 
 
 def typical_before(pairs: PairedRuns) -> Floats:
     """Return ln of the typical time before each unit after the first ``FEWEST``: the larger of the arms' medians."""
     return np.maximum(_medians_before(pairs.level), _medians_before(pairs.reference))
+
+
+def capped(values: Floats, limit: Floats) -> Floats:
+    """Return values, given by their logarithms, as fractions of e to the ``limit``; those above it as 1."""
+    fractions: Floats = np.exp(np.minimum(values - limit, 0.0))
+    return fractions
 
 
 def mean_bounds(values: Floats, alpha: float, *, least: float = -1.0) -> tuple[float, float]:

@@ -55,6 +55,7 @@ class Conclusion(StrEnum):
     PROBABLY_WORSE = "probably_worse"
     EQUIVALENT = "equivalent"
     EQUIVALENT_DETECTABLE = "equivalent_detectable"
+    EQUIVALENT_TYPICALLY = "equivalent_typically"
     EQUIVALENT_MORE_SLOW_RUNS = "equivalent_more_slow_runs"
     EQUIVALENT_FEWER_SLOW_RUNS = "equivalent_fewer_slow_runs"
     UNDECIDED = "undecided"
@@ -73,7 +74,7 @@ class Conclusion(StrEnum):
     @property
     def equivalent(self) -> bool:
         """True if the whole interval is inside the margin, and slow runs are not shown to differ."""
-        return self in (Conclusion.EQUIVALENT, Conclusion.EQUIVALENT_DETECTABLE)
+        return self in _EQUIVALENT
 
     @property
     def only_typically(self) -> bool:
@@ -85,6 +86,8 @@ class Conclusion(StrEnum):
         """Text for reports, e.g. "probably slower". Detectability of an equivalent effect is reported separately."""
         if self is Conclusion.VARIES:
             return "differs by condition"
+        if self is Conclusion.EQUIVALENT_TYPICALLY:
+            return "typical runs equivalent"
         if self.only_typically:
             more = "more" if self is Conclusion.EQUIVALENT_MORE_SLOW_RUNS else "fewer"
             return f"typical runs equivalent, but {more} slow runs"
@@ -93,7 +96,14 @@ class Conclusion(StrEnum):
     @property
     def tone(self) -> str:
         """CSS class for its colour on a page; a merely probable effect never gets that of a plain direction."""
+        if self.equivalent:
+            return "equivalent"
         return "probable" if self.probable or self.only_typically or self is Conclusion.VARIES else self.words
+
+
+_EQUIVALENT = frozenset(
+    {Conclusion.EQUIVALENT, Conclusion.EQUIVALENT_DETECTABLE, Conclusion.EQUIVALENT_TYPICALLY}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +142,8 @@ class Interval:
     ``low``/``high`` are None if unbounded. ``p_anytime`` = min(1, 1/max M(0)). ``e_value`` is M(0) at the last block, for
     e-BH. ``empty``: every candidate is excluded (the effect changed over time). ``leaning``: all blocks together favour an
     effect that the first blocks excluded; the interval is then the wider one that uses all blocks alike. ``bounds``: the
-    one-sided bounds, each at alpha, if they exclude every effect beyond the margin.
+    one-sided bounds, each at alpha, if they exclude every effect beyond the margin. ``skewed``: it is the interval of the
+    median of the contrasts (``skew.py``), because they are not symmetric.
     """
 
     estimate: float | None
@@ -144,20 +155,27 @@ class Interval:
     empty: bool = False
     leaning: bool = False
     bounds: tuple[float, float] | None = None
+    skewed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
     """One contrast with its verdict. ``value``, ``low``, ``high`` are ratios (scale log) or differences.
 
+    If the verdict is *equivalent*, ``low`` and ``high`` are ``bounds``, the one-sided bounds that it rests on;
+    ``two_sided`` is always the two-sided interval.
+
     ``kind`` is ``main``, ``interaction`` or ``pooled`` (the mean over the conditions of a workload, ``condition`` empty).
-    ``aliases`` are interactions that the design cannot separate from this one. ``leaning`` and ``bounds`` (ratios) are those
-    of ``Interval``. ``blocks`` counts the contrasts it is based on: one per block, or one for each repeat in the stretches of
-    a study with whole plots. ``margin`` is relative. ``agree``, of a pooled effect: whether its conditions show the same
-    effect, so that their mean represents each of them (``pooling.agree``); None for other effects. ``span``: if they do not,
-    the conditions with the smallest and the largest estimate, and the number of conditions. ``slow_runs`` and
-    ``mean_ratio``, of a main effect on a time or a rate: differences that the ratio of typical runs does not show
-    (``stats.beyond_typical``). ``statistic`` is the response's: the statistic of an arm's runs that is compared.
+    ``aliases`` are interactions that the design cannot separate from this one. ``leaning``, ``skewed`` and ``bounds``
+    (ratios) are those of ``Interval``. ``blocks`` counts the contrasts it is based on: one per block, or one for each
+    repeat in the stretches of a study with whole plots. ``margin`` is relative. ``agree``, of a pooled effect: whether
+    its conditions show the same effect, so that their mean represents each of them (``pooling.agree``); None for other
+    effects. ``span``: if they do not, the conditions with the smallest and the largest estimate, and the number of
+    conditions. ``slow_runs`` and ``mean_ratio``, of a main effect on a time or a rate: differences that the ratio of
+    typical runs does not show (``stats.beyond_typical``); ``means`` is the mean run, which *equivalent* is about as well.
+    ``statistic`` is the response's: the statistic of an arm's runs that is compared. ``plain_beyond``: the relative
+    effect that the interval must exceed for a plain word; the margin once the injected slowdown was seen, before that the
+    slowdown.
     """
 
     kind: str
@@ -196,6 +214,10 @@ class Effect:
     slow_runs: SlowRuns | None = None
     mean_ratio: MeanRatio | None = None
     statistic: str = TYPICAL
+    means: Means | None = None
+    two_sided: tuple[float | None, float | None] | None = None
+    skewed: bool = False
+    plain_beyond: float | None = None
 
     @property
     def conclusion(self) -> Conclusion:
@@ -208,6 +230,8 @@ class Effect:
             case Verdict.EQUIVALENT if self.slow_runs is not None and self.slow_runs.differ:
                 more = self.slow_runs.difference > 0.0
                 return Conclusion.EQUIVALENT_MORE_SLOW_RUNS if more else Conclusion.EQUIVALENT_FEWER_SLOW_RUNS
+            case Verdict.EQUIVALENT if self.means is not None and not self.means.equivalent:
+                return Conclusion.EQUIVALENT_TYPICALLY
             case Verdict.EQUIVALENT:
                 return Conclusion.EQUIVALENT_DETECTABLE if self.detectably else Conclusion.EQUIVALENT
             case direction:
@@ -215,10 +239,11 @@ class Effect:
 
     @property
     def _beyond_margin(self) -> bool:
-        """True if the interval excludes every effect inside the margin. Always true for differences, which have no margin."""
+        """True if the interval excludes every effect up to ``plain_beyond``. Always true for differences, which have no
+        margin."""
         if self.scale is Scale.DIFFERENCE:
             return True
-        limit = math.log1p(self.margin)
+        limit = math.log1p(self.margin if self.plain_beyond is None else self.plain_beyond)
         above = self.low is not None and self.low > 0.0 and math.log(self.low) > limit
         below = self.high is not None and (self.high <= 0.0 or math.log(self.high) < -limit)
         return above or below
@@ -270,6 +295,39 @@ class MeanRatio:
             "changes by another ratio than typical runs do."
         ),
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """The ratio of the arms' mean runs with its interval, valid at any look at the effect's level (``run_statistics.py``).
+
+    A run counts as at most ``cap`` times the typical value. Of the level's and the reference's runs, ``capped_level`` and
+    ``capped_reference`` took longer. All numbers are None where means were not compared.
+    """
+
+    cap: float
+    ratio: Unbounded | None = None
+    low: Unbounded | None = None
+    high: Unbounded | None = None
+    capped_level: Count = 0
+    capped_reference: Count = 0
+    equivalent: Annotated[
+        bool,
+        Meta(
+            description="Every ratio of means beyond the margin is excluded, each side at family_alpha, with the capped "
+            "runs as long as they were."
+        ),
+    ] = False
+
+    @property
+    def capped(self) -> int:
+        """Number of capped runs of both arms."""
+        return self.capped_level + self.capped_reference
+
+    @property
+    def differ(self) -> bool:
+        """True if equal means are excluded."""
+        return (self.low is not None and self.low > 1.0) or (self.high is not None and self.high < 1.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ at least -r. If r is the ratio of the conditional means, x has mean 0 given the 
 
 are non-negative martingales (Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", 2024). Each
 end of the interval is where one of them reaches 2/alpha. No distribution is assumed and nothing is asymptotic. The interval
-covers the ratio of the means of capped times.
+covers the ratio of the means of capped times. How much longer the capped runs took is known for the runs measured alone, so
+means are equivalent only if the bounds stay inside the margin with these runs counted in full (``means``).
 
 **Quantile.** A time t is above the q-quantile of an arm if more than q of its runs are at most t. The same bets, on an event
 of probability 1 - q, bound how many of n runs exceed the quantile, each arm at alpha/2. The order statistics at these ranks
@@ -29,9 +30,17 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from iotrial.stats.beyond_typical import FEWEST, PARTS, WEIGHTS, first_at, log_mixture, typical_before
+from iotrial.stats.beyond_typical import (
+    FEWEST,
+    PARTS,
+    WEIGHTS,
+    capped,
+    first_at,
+    log_mixture,
+    typical_before,
+)
 from iotrial.stats.contrast import PairedRuns
-from iotrial.stats.model import Interval
+from iotrial.stats.model import Interval, Means
 from iotrial.stats.spec import Spec
 from iotrial.study.model import MEAN, Response
 
@@ -53,6 +62,26 @@ def statistic_interval(pairs: PairedRuns | None, response: Response, alpha: floa
     if response.statistic == MEAN:
         return _of_means(_Capped(pairs, response.cap), alpha, units)
     return _of_quantiles(pairs, quantile_of(response.statistic), alpha, units)
+
+
+def means(pairs: PairedRuns | None, alpha: float, *, cap: float, margin: float) -> Means:
+    """Return the ratio of the arms' mean runs, and whether they are equivalent. ``margin`` is relative."""
+    if pairs is None or len(pairs.level) <= FEWEST:
+        return Means(cap)
+    runs = _Capped(pairs, cap)
+    found = _of_means(runs, alpha, len(pairs.level))
+    down, up = runs.room(math.log1p(margin))
+    log_limit = math.log(1.0 / alpha)  # each side at alpha: the ratio is beyond the margin on one side only
+    equivalent = (
+        min(down, up) > 0.0
+        and runs.against_from_above(up) >= log_limit
+        and runs.against_from_below(down) >= log_limit
+    )
+    level, reference = (int(excess.size) for excess in runs.excess)
+    ratio, low, high = (
+        None if end is None else math.exp(end) for end in (found.estimate, found.low, found.high)
+    )
+    return Means(cap, ratio, low, high, level, reference, equivalent)
 
 
 def fewest_blocks(response: Response, spec: Spec) -> int:
@@ -86,13 +115,27 @@ class _Capped:
 
     def __init__(self, pairs: PairedRuns, cap: float) -> None:
         limit = typical_before(pairs) + math.log(cap)
-        self.level = np.exp(np.minimum(pairs.level[FEWEST:] - limit, 0.0)).mean(axis=1)
-        self.reference = np.exp(np.minimum(pairs.reference[FEWEST:] - limit, 0.0)).mean(axis=1)
+        self.level = capped(pairs.level[FEWEST:], limit).mean(axis=1)
+        self.reference = capped(pairs.reference[FEWEST:], limit).mean(axis=1)
+        #: by how many caps the runs of an arm exceed the cap, each exceeding run
+        self.excess = [
+            np.exp(np.minimum(beyond[beyond > 0.0], _LOG_LARGEST)) - 1.0
+            for beyond in (side[FEWEST:] - limit for side in (pairs.level, pairs.reference))
+        ]
+        self._runs = pairs.level[FEWEST:].size
 
     @property
     def estimate(self) -> float:
         """ln of the ratio of the means."""
         return math.log(float(self.level.sum() / self.reference.sum()))
+
+    def room(self, margin: float) -> tuple[float, float]:
+        """Return what is left of a margin (logarithm) downwards and upwards once capped runs count in full."""
+        parts = [
+            math.log1p(float(excess.sum()) / self._runs / float(arm.mean()))
+            for excess, arm in zip(self.excess, (self.level, self.reference), strict=True)
+        ]
+        return margin - parts[1], margin - parts[0]
 
     def against_from_above(self, log_ratio: float) -> float:
         """Return ln of the capital of the bets on a smaller ratio; increases with the ratio."""

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from iotrial.design.model import ArmKind, Condition, Term
 from iotrial.design.plan import Plan
-from iotrial.stats.verdict import is_rate, is_time
+from iotrial.stats.verdict import INJECTED, is_rate, is_time
 from iotrial.study.model import DesignKind, Response, Scale
 
 # The level shared by all control effects of a trial, low enough that a sound trial is hardly ever declared invalid.
@@ -89,7 +89,7 @@ class Spec:
             alpha=study.alpha if alpha is None else alpha,
             margin=margin,
             controls=plan.controls,
-            injected=1.0 + 2.0 * margin,
+            injected=1.0 + INJECTED * margin,
             primary_effects=plan.primary_effects,
             whole_plots=plan.whole_plots,
             copied_stretch=plan.whole_plots and not plan.control_columns,

@@ -5,10 +5,14 @@ With margin m, M = ln(1+m) and the interval [L, U] of the log ratio, the verdict
 * equivalent if every effect beyond +-M is excluded, by the interval or by the bets of each side (``Interval.bounds``);
   "but detectably" slower or faster if the interval also excludes 0. It requires that the positive control was detected: a
   trial that cannot detect 2m cannot exclude m;
-* otherwise slower or faster if the interval excludes 0;
+* otherwise slower or faster if the interval excludes 0, and the arms' medians and means do not say otherwise
+  (``skew.py``);
 * otherwise inconclusive.
 
-``decided`` is the stopping rule: equivalence; or an interval that is entirely beyond the margin; or, for effects in between,
+*Equivalent* is about typical runs; whether it holds for the mean run too is ``Effect.means``.
+
+``decided`` is the stopping rule: equivalence; or an interval that is entirely beyond the margin (beyond the injected slowdown
+if that was not seen: what shows no 6 % cannot vouch for 5 %); or, for effects in between,
 0 excluded and a half-width of at most max(M, |estimate|/4), since otherwise chance would decide whether a true 1 % at a
 margin of 3 % is called slower or equivalent. A ``precise`` trial continues to that width for every effect. If the budget
 ends first, the verdict is what the interval allows.
@@ -22,8 +26,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from iotrial.stats.model import Interval, Verdict
-from iotrial.study.model import Better, Response, Scale
+from iotrial.stats.model import Interval, Means, Verdict
+from iotrial.study.model import MEAN, Better, Response, Scale
 
 BUDGET_SPENT = "budget_spent"
 FAILURES = "failures"
@@ -32,7 +36,11 @@ EFFECT_NOT_CONSTANT = "effect_not_constant"
 NO_BLOCKS = "no_blocks"
 CONTROL_NOT_SEEN = "control_not_seen"
 CARRY_OVER = "carry_over"
+TYPICAL_AND_MEAN_DIFFER = "typical_and_mean_differ"
+CAPPED_RUNS = "capped_runs"
 
+#: the positive control slows the reference by this many margins
+INJECTED = 2.0
 # With this many failed runs the level will not reach a verdict, so further blocks are wasted.
 HOPELESS_FAILURES = 8
 _TIMES = frozenset({"s", "ms", "us", "µs", "ns", "min", "h"})
@@ -58,11 +66,15 @@ def judge(
     unusable: int = 0,
     control_seen: bool = True,
     precise: bool = False,
+    contradicted: bool = False,
+    means: Means | None = None,
 ) -> Judgement:
     """Return the verdict on an effect of ``response`` with this interval.
 
     ``control_seen``: whether the positive control of the condition was detected (true also without controls). ``margin`` is
-    relative (.03 for 3 %). ``precise``: continue to the required interval width, however large the effect.
+    relative (.03 for 3 %). ``precise``: continue to the required interval width, however large the effect. ``contradicted``:
+    the arms' medians or means differ in another direction. ``means``: the mean run; skewed typical runs that are equivalent
+    need more blocks as long as the mean looks different.
     """
     if failures or unusable:
         hopeless = failures + unusable >= HOPELESS_FAILURES
@@ -80,11 +92,25 @@ def judge(
         if not control_seen:
             detectably = None if direction is None else direction.value
             return _inconclusive(interval, response, CONTROL_NOT_SEEN, detectably=detectably)
-        return Judgement(Verdict.EQUIVALENT, None if direction is None else direction.value, decided=True)
+        if response.statistic == MEAN and means is not None and not means.equivalent:
+            return _inconclusive(interval, response, CAPPED_RUNS)
+        decided = not (interval.skewed and means is not None and _open(means, margin))
+        return Judgement(Verdict.EQUIVALENT, None if direction is None else direction.value, decided=decided)
     if direction is not None:
-        beyond = not precise and response.scale is Scale.LOG and _beyond_margin(low, high, margin)
+        if contradicted:
+            return _inconclusive(interval, response, TYPICAL_AND_MEAN_DIFFER)
+        needed = plain_beyond(margin, control_seen=control_seen)
+        beyond = not precise and response.scale is Scale.LOG and _beyond_margin(low, high, needed)
         return Judgement(direction, decided=beyond or _narrow(interval, low, high, response, margin))
     return _inconclusive(interval, response, BUDGET_SPENT)
+
+
+def plain_beyond(margin: float, *, control_seen: bool) -> float:
+    """Return the relative effect beyond which the whole interval must lie for a plain word.
+
+    A trial that has not seen the injected slowdown of twice the margin may still claim an effect larger than that.
+    """
+    return margin if control_seen else INJECTED * margin
 
 
 def direction_of(response: Response, *, rising: bool) -> Verdict:
@@ -107,6 +133,12 @@ def is_time(response: Response) -> bool:
 def is_rate(response: Response) -> bool:
     """Return whether the unit is a rate per second."""
     return response.unit.endswith("/s")
+
+
+def _open(means: Means, margin: float) -> bool:
+    """Return whether the mean run looks different by more than the margin, without having been shown to differ."""
+    apart = means.ratio is not None and abs(math.log(means.ratio)) > math.log1p(margin)
+    return apart and not means.differ
 
 
 def _ends(interval: Interval) -> tuple[float, float]:
