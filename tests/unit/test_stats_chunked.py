@@ -9,8 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from iotrial.stats import chunked
-from iotrial.stats.betting import Side, log_paths
+from iotrial.stats.betting import Blocks, Side, log_paths
 from iotrial.stats.chunked import Series
 
 LENGTHS = (1, 2, 31, 32, 33, 64, 1000, 1023, 1024, 1025, 2500)
@@ -39,18 +38,29 @@ def candidates_of(d: np.ndarray, seed: int) -> np.ndarray:
     return np.concatenate([near, rng.uniform(d.min(), d.max(), 5), [d.max() + 100 * spread, 0.0], d[:6]])
 
 
+def copies_of(seed: int, blocks: int) -> np.ndarray:
+    """Return copies less references: NaN where a block has none, as in a trial, at random, or in the first block only."""
+    rng = np.random.default_rng([seed, blocks, 7])
+    places = np.arange(blocks)
+    there = ((places < 24) | (places % 2 == 0), rng.random(blocks) < 0.4, places == 0)[seed % 3]
+    values = rng.standard_cauchy(blocks) if seed % 2 else np.round(rng.normal(0.0, 1.0, blocks), 1)
+    return np.where(there, values, math.nan)
+
+
+@pytest.mark.parametrize("copied", [False, True])
 @pytest.mark.parametrize("blocks", LENGTHS)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(
     ("aim", "side"), [(0.0, Side.BOTH), (0.2, Side.BOTH), (0.2, Side.LARGER), (0.0, Side.SMALLER)]
 )
 def test_chunks_and_single_blocks_agree_on_every_candidate(
-    seed: int, blocks: int, aim: float, side: Side
+    seed: int, blocks: int, aim: float, side: Side, *, copied: bool
 ) -> None:
     d = series(seed, blocks)
+    data = Blocks.of(d, copies_of(seed, blocks) if copied else ())
     candidates = candidates_of(d, seed)
-    paths = log_paths(d[None, :] - candidates[:, None], aim=aim, side=side)
-    chunked = Series(d, aim=aim, side=side)
+    paths = data.against(candidates, aim=aim, side=side)
+    chunked = Series(data, aim=aim, side=side)
     assert chunked.log_last(candidates) == pytest.approx(paths[:, -1], abs=1e-9, rel=1e-9)
     largest = paths.max(axis=1)
     for threshold in (math.log(20.0), math.log(1000.0), 12.0):
@@ -68,7 +78,7 @@ def test_a_threshold_that_is_met_in_the_middle_of_a_chunk_only_is_met(seed: int)
         # also with thresholds closer to the highest value than two ways of summing agree
         for step in (-1e-3, -1e-6, -1e-8, -1e-12, 0.0, 1e-12, 1e-8, 1e-6, 1e-3):
             threshold = highest + step
-            assert Series(d).survives(candidates[[place]], threshold)[0] == (highest < threshold), (
+            assert Series(Blocks.of(d)).survives(candidates[[place]], threshold)[0] == (highest < threshold), (
                 place,
                 step,
             )
@@ -77,18 +87,18 @@ def test_a_threshold_that_is_met_in_the_middle_of_a_chunk_only_is_met(seed: int)
 def test_many_candidates_at_once_say_what_each_says_alone() -> None:
     d = series(0, 1500)
     candidates = np.linspace(-0.5, 0.7, 60)
-    together = Series(d).survives(candidates, 5.0)
-    assert [bool(Series(d).survives(np.array([one]), 5.0)[0]) for one in candidates] == together.tolist()
-    alone = np.array([Series(d).log_last(np.array([one]))[0] for one in candidates])
-    assert Series(d).log_last(candidates) == pytest.approx(alone, abs=1e-9)
+    together = Series(Blocks.of(d)).survives(candidates, 5.0)
+    assert [bool(Series(Blocks.of(d)).survives(np.array([one]), 5.0)[0]) for one in candidates] == together.tolist()
+    alone = np.array([Series(Blocks.of(d)).log_last(np.array([one]))[0] for one in candidates])
+    assert Series(Blocks.of(d)).log_last(candidates) == pytest.approx(alone, abs=1e-9)
 
 
 def test_what_is_reckoned_for_one_does_not_reach_the_next() -> None:
     d, other = series(0, 700), series(1, 90)
     candidates = np.linspace(-1.0, 1.0, 9)
-    before = Series(d).log_last(candidates)
-    Series(other).survives(candidates, 3.0)
-    assert Series(d).log_last(candidates).tolist() == before.tolist()
+    before = Series(Blocks.of(d)).log_last(candidates)
+    Series(Blocks.of(other)).survives(candidates, 3.0)
+    assert Series(Blocks.of(d)).log_last(candidates).tolist() == before.tolist()
 
 
 @settings(max_examples=60, deadline=None)
@@ -106,10 +116,4 @@ def test_any_contrasts_give_the_same_last_value(contrasts: list[float], candidat
     d = np.array(contrasts)
     for at in (candidate, contrasts[0]):
         plain = log_paths((d - at)[None, :])[0]
-        assert Series(d).log_last(np.array([at]))[0] == pytest.approx(plain[-1], abs=1e-9, rel=1e-9)
-
-
-def test_a_factor_is_one_and_an_exponential_of_its_bet() -> None:
-    size = np.linspace(0.0, 70.0, 320).reshape(32, 1, 10)
-    for theta, factor in zip(chunked.BETS, chunked._factors(size), strict=True):
-        assert factor == pytest.approx(1.0 + np.exp(-2.0 * theta * size), rel=1e-14)
+        assert Series(Blocks.of(d)).log_last(np.array([at]))[0] == pytest.approx(plain[-1], abs=1e-9, rel=1e-9)

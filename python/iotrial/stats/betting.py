@@ -12,11 +12,11 @@ that does not change if runs change places: twice the variance within the block,
 
 Five bets have l = +-theta / s, one sign for a larger and one for a smaller effect than d. If the response has a margin m, an
 *aimed* bet has l = +-m / s**2: for normal noise this bet gains most when the effect is a margin away from d. The *bold* bet
-risks almost everything on every block, so that large effects are found early; only bets of both sides include it.
+risks almost everything on every block, so that large effects are found early.
 
 *Unequal scatter.* The mean over j assumes that the level's runs scatter as the reference's do. Let y be twice the distance
 of x_0 from the block's mean: if the level scatters more, but symmetrically, the sign of y is still a fair coin, and
-exp(l y) / cosh(l y) has mean 1. Every bet but the bold one is the smaller of the two products so far. Its mean is at most 1
+exp(l y) / cosh(l y) has mean 1. Every bet but the bold one of both sides is the smaller of the two products so far. Its mean is at most 1
 in both cases, and in blocks of two runs the two products are the same.
 
 ``eprocess.py`` explains the use of the bets. Sums of logarithms neither overflow nor underflow, for any number of blocks.
@@ -125,19 +125,17 @@ class Mixture:
 def mixture(side: Side, *, aimed: bool) -> Mixture:
     """Return the bets of a process of one side or of both.
 
-    Of both sides the bold bet has its weight and the others equal ones. Of one side the aimed bet has most of the weight:
-    its task is to exclude the margin.
+    Of both sides the bold bet has its weight and the others equal ones. Of one side the aimed bet, if there is one, has most
+    of the weight: its task is to exclude the margin. The others exclude what is far beyond it, and are bolder for that.
     """
-    thetas = (*BETS, BOLD) if side is Side.BOTH else BETS
+    bold = np.zeros(len(BETS) + (side is Side.BOTH) + aimed, dtype=bool)
     if side is Side.BOTH:
-        weights = np.full(len(thetas) + aimed, (1.0 - BOLD_WEIGHT) / (len(BETS) + aimed))
-        weights[len(BETS)] = BOLD_WEIGHT
-    else:
-        weights = np.full(len(thetas) + aimed, (1.0 - AIMED_WEIGHT * aimed) / len(BETS))
-        weights[len(BETS) :] = AIMED_WEIGHT
-    bold = np.zeros(len(weights), dtype=bool)
-    bold[len(BETS) : len(thetas)] = True
-    return Mixture(thetas, bold, aimed, weights)
+        bold[len(BETS)] = True
+        weights = np.where(bold, BOLD_WEIGHT, (1.0 - BOLD_WEIGHT) / (len(BETS) + aimed))
+        return Mixture((*BETS, BOLD), bold, aimed, weights)
+    weights = np.full(bold.size, (1.0 - AIMED_WEIGHT * aimed) / len(BETS))
+    weights[len(BETS) :] = AIMED_WEIGHT
+    return Mixture((*BETS[1:], BOLD) if aimed else BETS, bold, aimed, weights)
 
 
 def log_process(
