@@ -175,6 +175,36 @@ impl FileSet {
     }
 }
 
+/// Fewer files than this are not worth a thread.
+const LEAST_OF_THREAD: usize = 512;
+
+/// Do something untimed to many files, each processor to its share of them, and return what each
+/// share gave, in the order of the files.
+pub fn shared_out<T: Send>(
+    files: &[u32],
+    act: impl Fn(&[u32]) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
+    let threads = processors.min(files.len() / LEAST_OF_THREAD).max(1);
+    if threads == 1 {
+        return Ok(vec![act(files)?]);
+    }
+    let (first, others) = files.split_at(files.len().div_ceil(threads));
+    std::thread::scope(|scope| {
+        let act = &act;
+        let begun: Vec<_> = others
+            .chunks(first.len())
+            .map(|part| scope.spawn(move || act(part)))
+            .collect();
+        let mut found = vec![act(first)];
+        found.extend(begun.into_iter().map(|one| {
+            one.join()
+                .unwrap_or_else(|_| Err(Error::bad("a thread that prepares files has died")))
+        }));
+        found.into_iter().collect()
+    })
+}
+
 /// The sets that this probe knows, by name.
 #[derive(Default)]
 pub struct Registry {
