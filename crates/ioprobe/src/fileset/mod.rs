@@ -319,6 +319,20 @@ pub mod tests {
     }
 
     #[test]
+    fn shares_hold_every_file_once_in_order_and_an_error_in_any_of_them_is_returned() {
+        for count in [0, 1, 511, 512, 1025, 9999] {
+            let files: Vec<u32> = (0..count).rev().collect();
+            let shares = shared_out(&files, |part| Ok(part.to_vec())).unwrap();
+            assert_eq!(shares.concat(), files);
+            let last = shared_out(&files, |part| match part.last() {
+                Some(0) => Err(Error::bad("the last file")),
+                _ => Ok(()),
+            });
+            assert_eq!(last.is_err(), count > 0);
+        }
+    }
+
+    #[test]
     fn a_selection_holds_each_index_once_and_none_beyond() {
         let set = set_of(3, 1);
         assert_eq!(set.select(&None).unwrap(), [0, 1, 2]);
