@@ -50,13 +50,25 @@ def test_requests_alone_take_no_more_than_a_tenth_of_the_trial(
     assert second not in here.notes[0]
 
 
-def test_commands_are_accounted_once_however_long_they_take_and_again_only_if_that_is_short(
+def test_commands_of_one_condition_are_accounted_however_long_they_take_and_others_only_if_that_is_short(
     site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = site(STUDY[: STUDY.index("[[workload]]")] + COMMAND)
     runs = timed(monkeypatch, 1000.0)
     here.account(runs, measured_s=1.0)
-    assert len(runs.calls) == 4
+    assert len(runs.calls) == 2, "both arms of the first condition"
+    [note] = here.notes
+    assert note.endswith(
+        "were not counted in 1 of 2 conditions: this would have taken more than a tenth of the measured time"
+    )
+
+
+def test_commands_of_every_condition_are_accounted_if_that_takes_a_few_seconds(
+    site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, runs = site(STUDY[: STUDY.index("[[workload]]")] + COMMAND), timed(monkeypatch, 2.0)
+    here.account(runs, measured_s=1.0)
+    assert len(runs.calls) == 4, "the second condition begins within 5 s, after 4"
     assert here.notes == []
 
 

@@ -103,6 +103,15 @@ class Analyses:
         if self._connection is not None:
             self._connection.close()
 
+    def has(self, key: Key) -> bool:
+        """Return whether an analysis of exactly these rows at the trial's own level is stored, damaged or not."""
+        if self._connection is None:
+            return False
+        with suppress(sqlite3.Error):
+            found = self._connection.execute("SELECT 1 FROM analysis WHERE key = ?", (key.at(1),))
+            return found.fetchone() is not None
+        return False
+
     def analysis(self, key: Key) -> Analysis | None:
         """Return the analysis of exactly these rows at the trial's own level."""
         return self._found(_ANALYSES, "analysis", "key = ?", key.at(1))

@@ -36,7 +36,7 @@ def document_of(
     ``final``: its analysis when it ended, which is used if it is of the blocks that are stored.
     """
     with keeping_all(), Analyses(store.path) as stored:
-        data, key = _read(store, ref)
+        data, key = _read(store, ref, stored)
         return _document(data, key, stored, on_analysis, final)
 
 
@@ -50,7 +50,7 @@ def packed_document(path: Path, *, on_analysis: OnAnalysis | None = None) -> Doc
 def summary_of(store: Store, ref: str | int, *, share: int = 1) -> Analysed:
     """Return the summary of a stored trial at its alpha divided by ``share``. Raises what ``document_of`` raises."""
     with keeping_all(), Analyses(store.path) as stored:
-        data, key = _read(store, ref)
+        data, key = _read(store, ref, stored)
         return _summary(data, key, stored, share)
 
 
@@ -68,19 +68,24 @@ def spec_of(header: TrialHeader, *, alpha: float | None = None) -> Spec:
     return Spec.from_plan(plan, header.options, alpha=alpha, margin=header.margin)
 
 
-def _read(store: Store, ref: str | int) -> tuple[TrialData, Key | None]:
-    """Read and check a trial; also return the key of its analysis, None while the trial runs."""
+def _read(store: Store, ref: str | int, stored: Analyses) -> tuple[TrialData, Key | None]:
+    """Read and check a trial; also return the key of its analysis, None while the trial runs.
+
+    Rows of which an analysis is stored have been checked against the plan before.
+    """
     number = store.find(ref).number
     mark = store.mark(
         number
     )  # before the rows: if something is added meanwhile, the analysis is found by its rows only
     data, digest = store.data_and_digest(number)
-    check_stored(data)
     trial = data.trial
-    if trial.state is TrialState.RUNNING:
-        return data, None
-    seen = repr((digest, trial.number, trial.state.value, trial.reason, trial.duration_s))
-    return data, Key(trial.header.id, seen.encode(), mark)
+    key = None
+    if trial.state is not TrialState.RUNNING:
+        seen = repr((digest, trial.number, trial.state.value, trial.reason, trial.duration_s))
+        key = Key(trial.header.id, seen.encode(), mark)
+    if key is None or not stored.has(key):
+        check_stored(data)
+    return data, key
 
 
 def _read_packed(path: Path) -> tuple[TrialData, Key]:

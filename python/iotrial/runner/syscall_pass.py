@@ -29,9 +29,8 @@ ATTEMPTS = 3
 #: Start another repetition of all arms only while the earlier ones have taken less than this. Applied
 #: separately to conditions where system calls are counted and to those where only requests are.
 ENOUGH_S = 5.0
-#: Where only requests are counted: start a condition only while the earlier ones have taken less than this
-#: share of the time the trial has measured; in the first repetition, also while they have taken less than
-#: AT_LEAST_S seconds.
+#: Start a condition only while the earlier ones have taken less than this share of the time the trial has measured; in
+#: the first repetition, also while they have taken less than AT_LEAST_S seconds (ENOUGH_S where calls are counted).
 A_TENTH = 0.1
 AT_LEAST_S = 1.0
 #: Recorded even if there were none.
@@ -102,13 +101,13 @@ class Accounting:
         given_up: set[str] = set()
         for repetition in range(REPETITIONS):
             begins = {alone for alone, seconds in spent_s.items() if seconds <= ENOUGH_S}
-            allowed_s = most_s if repetition else max(AT_LEAST_S, most_s)
-            left_out = 0
+            left_out: list[_Due] = []
             for one in due:
                 if one.condition.key in given_up or one.requests_alone not in begins:
                     continue
-                if one.requests_alone and spent_s[True] > allowed_s:
-                    left_out += 1
+                first_s = 0.0 if repetition else AT_LEAST_S if one.requests_alone else ENOUGH_S
+                if spent_s[one.requests_alone] > max(first_s, most_s):
+                    left_out.append(one)
                     continue
                 began = time.monotonic()
                 try:
@@ -121,8 +120,8 @@ class Accounting:
                 spent_s[one.requests_alone] += time.monotonic() - began
             if left_out and repetition == 0:
                 self._note(
-                    f"requests were not counted in {left_out} of {len(due)} conditions: this would have taken "
-                    f"more than a tenth of the measured time"
+                    f"{_words(left_out[0].what)} were not counted in {len(left_out)} of {len(due)} conditions: this "
+                    f"would have taken more than a tenth of the measured time"
                 )
 
     def _repetition(self, one: _Due, repetition: int, had: set[tuple[str, str, int]]) -> None:

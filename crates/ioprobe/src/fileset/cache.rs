@@ -14,7 +14,7 @@ use rustix::fs::{seek, SeekFrom};
 use rustix::io::Errno;
 use serde_json::{json, Value};
 
-use super::Registry;
+use super::{shared_out, FileSet, Registry};
 use crate::error::{Doing, Error, Result};
 use crate::protocol::{EvictTree, OfFiles, Paths, Warm};
 use crate::sys::files::syncfs;
@@ -134,22 +134,29 @@ pub fn open_any_way(path: &str) -> Result<OwnedFd> {
 pub fn warm(request: Warm, registry: &mut Registry) -> Result<Value> {
     let set = registry.get(&request.set)?;
     let view = request.view.as_deref();
-    let mut buffer = vec![0; 1 << 20];
-    let mut bytes = 0;
-    for index in set.select_in(view, &request.files)? {
-        let path = set.path_through(view, index)?;
-        let file = match view {
-            None => open_quietly(&path)?,
-            Some(_) => open_quietly_through(&path)?,
-        };
-        bytes += read_whole(&file, &mut buffer, &path)?;
-    }
+    let files = set.select_in(view, &request.files)?;
+    let set: &FileSet = set;
+    let read = shared_out(&files, |part| {
+        let mut buffer = vec![0; 1 << 20];
+        let mut bytes = 0;
+        for index in part {
+            let path = set.path_through(view, *index)?;
+            let file = match view {
+                None => open_quietly(&path)?,
+                Some(_) => open_quietly_through(&path)?,
+            };
+            bytes += read_whole(&file, &mut buffer, &path)?;
+        }
+        Ok(bytes)
+    })?;
     if request.names {
+        // A name by which a file has just been opened is cached; a link has an inode of its own.
+        let opened = view.is_none() && request.files.is_none();
         for folder in set.folders(view) {
-            warm_names(&folder)?;
+            warm_names(&folder, opened)?;
         }
     }
-    Ok(json!({ "bytes": bytes }))
+    Ok(json!({ "bytes": read.into_iter().sum::<u64>() }))
 }
 
 /// Read files named by their paths; those that are gone by now are left out.
@@ -263,11 +270,14 @@ fn read_whole(file: &OwnedFd, buffer: &mut [u8], path: &str) -> Result<u64> {
     }
 }
 
-fn warm_names(folder: &str) -> Result<()> {
+/// List a folder and, unless its files were just `opened`, look at each name.
+fn warm_names(folder: &str, opened: bool) -> Result<()> {
     let doing = || format!("list {folder}");
     for entry in std::fs::read_dir(folder).doing(doing)? {
         let name = entry.doing(doing)?.file_name();
-        stat(&format!("{folder}/{}", name.to_string_lossy()), false)?;
+        if !opened {
+            stat(&format!("{folder}/{}", name.to_string_lossy()), false)?;
+        }
     }
     Ok(())
 }

@@ -175,6 +175,36 @@ impl FileSet {
     }
 }
 
+/// Fewer files than this are not worth a thread.
+const LEAST_OF_THREAD: usize = 512;
+
+/// Do something untimed to many files, each processor to its share of them, and return what each
+/// share gave, in the order of the files.
+pub fn shared_out<T: Send>(
+    files: &[u32],
+    act: impl Fn(&[u32]) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
+    let threads = processors.min(files.len() / LEAST_OF_THREAD).max(1);
+    if threads == 1 {
+        return Ok(vec![act(files)?]);
+    }
+    let (first, others) = files.split_at(files.len().div_ceil(threads));
+    std::thread::scope(|scope| {
+        let act = &act;
+        let begun: Vec<_> = others
+            .chunks(first.len())
+            .map(|part| scope.spawn(move || act(part)))
+            .collect();
+        let mut found = vec![act(first)];
+        found.extend(begun.into_iter().map(|one| {
+            one.join()
+                .unwrap_or_else(|_| Err(Error::bad("a thread that prepares files has died")))
+        }));
+        found.into_iter().collect()
+    })
+}
+
 /// The sets that this probe knows, by name.
 #[derive(Default)]
 pub struct Registry {
@@ -286,6 +316,20 @@ pub mod tests {
             "/lab/set.A/d000/f000004"
         );
         assert_eq!(set_of(9, 4).names_by_folder(None).unwrap(), [3, 2, 2, 2]);
+    }
+
+    #[test]
+    fn shares_hold_every_file_once_in_order_and_an_error_in_any_of_them_is_returned() {
+        for count in [0, 1, 511, 512, 1025, 9999] {
+            let files: Vec<u32> = (0..count).rev().collect();
+            let shares = shared_out(&files, |part| Ok(part.to_vec())).unwrap();
+            assert_eq!(shares.concat(), files);
+            let last = shared_out(&files, |part| match part.last() {
+                Some(0) => Err(Error::bad("the last file")),
+                _ => Ok(()),
+            });
+            assert_eq!(last.is_err(), count > 0);
+        }
     }
 
     #[test]

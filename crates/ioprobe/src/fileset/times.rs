@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{json, Value};
 
-use super::{FileSet, Registry};
+use super::{shared_out, FileSet, Registry};
 use crate::clock::realtime_ns;
 use crate::error::{Doing, Error, Result};
 use crate::protocol::{word, AtimeState, LinkKind, OfFiles, SetAtimeState};
@@ -23,14 +23,18 @@ pub fn set_state(request: SetAtimeState, registry: &mut Registry) -> Result<Valu
     let set = registry.get(&request.set)?;
     let view = request.view.as_deref();
     let files = set.select_in(view, &request.files)?;
-    for index in &files {
-        // Read the time for each file: setting many takes longer than the second that `fresh` lies
-        // in the future.
-        set_times(&set.path(*index), request.state)?;
-        for link in links_of(set, view, *index)? {
-            set_times(&link, request.state)?;
+    let set: &FileSet = set;
+    shared_out(&files, |part| {
+        for index in part {
+            // Read the time for each file: setting many takes longer than the second that `fresh`
+            // lies in the future.
+            set_times(&set.path(*index), request.state)?;
+            for link in links_of(set, view, *index)? {
+                set_times(&link, request.state)?;
+            }
         }
-    }
+        Ok(())
+    })?;
     Ok(json!({"changed": files.len()}))
 }
 
@@ -73,9 +77,14 @@ fn as_timespec(ns: i128) -> Timespec {
 
 pub fn get_state(request: OfFiles, registry: &mut Registry) -> Result<Value> {
     let set = registry.get(&request.set)?;
+    let set: &FileSet = set;
     let mut states = BTreeMap::<String, u64>::new();
-    for index in set.select(&request.files)? {
-        let state = state_of(&set.path(index))?;
+    let found = shared_out(&set.select(&request.files)?, |part| {
+        part.iter()
+            .map(|index| state_of(&set.path(*index)))
+            .collect::<Result<Vec<_>>>()
+    })?;
+    for state in found.into_iter().flatten() {
         *states.entry(word(state)).or_default() += 1;
     }
     Ok(json!({ "states": states }))
