@@ -32,12 +32,14 @@ from iotrial.stats.model import (
     Interval,
     ObservedBlock,
     Race,
+    Verdict,
 )
 from iotrial.stats.pooling import agree, span_of
 from iotrial.stats.race import judge_race
 from iotrial.stats.run_statistics import statistic_interval
 from iotrial.stats.spec import Spec
-from iotrial.stats.verdict import judge
+from iotrial.stats.switchback import Course, course, settled
+from iotrial.stats.verdict import STILL_CHANGING, judge
 from iotrial.stats.voids import compare_void_rates, count_voids
 from iotrial.study.model import TYPICAL, Response, Scale
 
@@ -185,6 +187,7 @@ class _Estimand:
     pooled: bool = False
     pairs: PairedRuns | None = None
     budget: Budget | None = None
+    course: Course | None = None
 
     @property
     def kind(self) -> str:
@@ -214,6 +217,7 @@ def _estimands(
     if not primary:
         measured = set().union(*(run.responses for run in runs.runs))
         others = tuple(response for response in others if response.name in measured)
+    in_windows = primary and any(run.halves for run in runs.runs)
     tables = {response.name: Responses(runs, response) for response in (own if primary else (*own, *others))}
     for term in spec.terms:
         responses = own if term.primary is primary else () if primary else others
@@ -233,6 +237,9 @@ def _estimands(
                 budget=_budget(spec, response, contrasts, runs) if primary else None,
                 control_seen=positive_seen(controls, response.name) or spec.only_counts(condition),
                 pairs=tables[response.name].pairs(term) if primary else None,
+                course=course(runs.blocks, term.weights, response.name, by_ratio=response.scale is Scale.LOG)
+                if in_windows
+                else None,
             )
             found.append(estimand)
     return found
@@ -301,6 +308,10 @@ def _effect(estimand: _Estimand, spec: Spec, found: Interval) -> Effect:
         control_seen=estimand.control_seen,
         precise=spec.precise,
     )
+    if judgement.verdict is Verdict.EQUIVALENT and estimand.course is not None:
+        limit = spec.margin_of(response)
+        if not settled(estimand.course, alpha=estimand.alpha, margin=limit):
+            judgement = replace(judgement, verdict=Verdict.INCONCLUSIVE, reason=STILL_CHANGING, decided=False)
     cross_check = t_interval(contrasts.values, estimand.alpha) if typical else None
     return Effect(
         kind=estimand.kind,

@@ -98,7 +98,10 @@ class Conclusion(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One run: its responses by name (totals over replicates), or the description of its failure."""
+    """One run: its responses by name (totals over replicates), or the description of its failure.
+
+    ``halves``: of a window of a live trial, means of its responses in the earlier and in the later half, if known.
+    """
 
     arm: str
     kind: ArmKind
@@ -107,6 +110,7 @@ class Observation:
     started_s: float
     responses: Mapping[str, float]
     failure: str | None = None
+    halves: Mapping[str, tuple[float, float]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

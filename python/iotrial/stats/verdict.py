@@ -31,6 +31,7 @@ UNUSABLE = "unusable_values"
 EFFECT_NOT_CONSTANT = "effect_not_constant"
 NO_BLOCKS = "no_blocks"
 CONTROL_NOT_SEEN = "control_not_seen"
+STILL_CHANGING = "still_changing"
 
 # With this many failed runs the level will not reach a verdict, so further blocks are wasted.
 HOPELESS_FAILURES = 8
