@@ -77,6 +77,8 @@ TABLES: dict[str, Table] = {
     "switchback-washout": switchback.washouts,
     "audit-family": families.audited_responses,
     "races-left-out": races.left_out,
+    "switching-costs": switchback.switching_costs,
+    "building-up": switchback.building_up,
 }
 
 #: tables that have no place in the documents, which give their results in a sentence

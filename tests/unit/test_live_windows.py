@@ -129,6 +129,17 @@ def test_settings_never_differ_from_todays_for_more_than_their_share(share: floa
     assert spent_s <= max(100 * windows * 40.0, changed_s / share) + 1e-6
 
 
+@pytest.mark.parametrize("share", [0.2, 0.5])
+def test_the_share_holds_too_if_every_lead_in_has_other_settings_than_todays(share: float) -> None:
+    work = work_of(window_s=30.0, washout_s=10.0, most_share=share)
+    spent_s = changed_s = 0.0
+    for _ in range(100):
+        spent_s += max(0.0, work.owed_s(2, spent_s, changed_s, 10.0)) + 10.0 + 80.0
+        changed_s += 10.0 + 40.0
+        assert changed_s <= share * spent_s + 1e-6
+    assert spent_s <= max(100 * 90.0, changed_s / share) + 1e-6
+
+
 def test_half_of_the_time_needs_no_rest_where_pairs_alternate() -> None:
     assert work_of(window_s=30.0, washout_s=10.0, most_share=0.5).owed_s(2, 0.0, 0.0) <= 0.0
 

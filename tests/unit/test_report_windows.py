@@ -16,17 +16,23 @@ from iotrial.report.document import Document, build_document
 from iotrial.report.render import html_report, markdown_report
 from iotrial.report.windows import windows_of
 from iotrial.stats.analyse import Spec, analyse
-from iotrial.stats.model import Observation, ObservedBlock
+from iotrial.stats.model import Conclusion, ObservedBlock
 from iotrial.store.model import BlockEnd, RunRecord, TrialData
+from iotrial.store.records import observation_of
 
 WASHOUT_S, COUNTED_S = 10.0, 30.0
 AT_S = [float(at) for at in range(-8, 31, 2)]
 
 
 def conducted(
-    *, blocks: int = 12, void: int | None = None, drift: float = 0.0, guarded: tuple[str, ...] = ()
+    *,
+    blocks: int = 12,
+    void: int | None = None,
+    drift: float = 0.0,
+    guarded: tuple[str, ...] = (),
+    ratio: float = 2.0,
 ) -> Document:
-    """Return a live trial with p99 of 10 ms today and 20 ms at the level.
+    """Return a live trial with p99 of 10 ms today and ``ratio`` times that at the level.
 
     ``drift``: by how much (in log) the metric at the level changes within the counted part. ``void``: a void block.
     """
@@ -40,7 +46,7 @@ def conducted(
         found = []
         for run in plan.block(condition, index).runs:
             level = run.arm.treatment["varied"] == "1024"
-            base = (0.020 if level else 0.010) * float(np.exp(rng.normal(0.0, 0.05)))
+            base = (0.010 * ratio if level else 0.010) * float(np.exp(rng.normal(0.0, 0.05)))
             course = [
                 base * float(np.exp(level * drift * at / COUNTED_S + rng.normal(0.0, 0.02))) for at in AT_S
             ]
@@ -55,9 +61,7 @@ def conducted(
                     responses, checks=checks,
                 )
             )  # fmt: skip
-            found.append(
-                Observation(run.arm.name, run.arm.kind, run.arm.treatment, run.slot, clock, responses)
-            )
+            found.append(observation_of(records[-1]))
             clock += WASHOUT_S + COUNTED_S
         rule = "metric_lost" if index == void else None
         observed.append(ObservedBlock(condition.key, index, tuple(found), void=rule))
@@ -156,3 +160,16 @@ def test_a_pilot_proposes_a_washout_as_long_as_the_metric_needs(tau_s: float) ->
         assert found.washout_s <= 4.0
     # noise of 1 % in twenty samples, and sixteen switches: an error of some per mille cannot be excluded
     assert left < found.possible_error < 0.03
+
+
+@pytest.mark.parametrize(
+    ("drift", "conclusion", "reason"),
+    [(0.0, Conclusion.EQUIVALENT, None), (0.1, Conclusion.UNDECIDED, "still_changing")],
+)
+def test_what_changes_within_the_windows_is_not_called_equivalent(
+    drift: float, conclusion: Conclusion, reason: str | None
+) -> None:
+    """The mean over the window is the same as today's; at the end it is 5 % more, beyond the margin of 3 %."""
+    document = conducted(blocks=80, ratio=1.0, drift=drift)
+    (effect,) = [one for one in document.analysis.effects if one.primary]
+    assert (effect.conclusion, effect.reason) == (conclusion, reason)

@@ -9,18 +9,25 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from iotrial.design.model import ArmKind
 from iotrial.stats.betting import log_paths
 from iotrial.stats.carryover import paths
+from iotrial.stats.model import Observation, ObservedBlock
 from iotrial.stats.switchback import (
     CarryOver,
+    Course,
     Floats,
     _units,
     carry_over,
     contrasts,
+    course,
     in_words,
     possible_error,
     proposed_washout,
+    settled,
+    switching,
 )
+from values import replace
 
 
 def ordered(signs: Sequence[int]) -> list[str]:
@@ -268,3 +275,102 @@ def test_samples_at_odd_times_and_gaps_do_no_harm() -> None:
     wanted = 10 * math.log(0.3 * 10 / 30 * (1 - math.exp(-3)) / 0.005)
     found = proposed_washout(series, [number % 2 for number in range(12)], counted_s=30.0, tolerance=0.005)
     assert found == pytest.approx(wanted, rel=0.25)
+
+
+# -- what switching costs
+
+
+def led(levels: Sequence[str], coins: Sequence[str]) -> list[str | None]:
+    """Return the lead-ins of windows: one before the first window of each pair."""
+    return [coins[place // 2] if place % 2 == 0 else None for place in range(len(levels))]
+
+
+def test_a_cost_of_switching_is_first_less_second_window_by_whether_the_first_begins_with_a_change() -> None:
+    """Differences of pairs -1, -2, 4: less the means -1 and -1.5 of those before, twice, + for a change and - for none."""
+    levels = ["A", "B", "A", "B", "B", "A"]
+    values = np.array([1.0, 2.0, 1.0, 3.0, 9.0, 5.0])
+    assert switching(values, levels, pairs_of(6), led(levels, "AAA")).tolist() == [2.0, 11.0]
+    assert switching(values, levels, pairs_of(6), led(levels, "ABA")).tolist() == [-2.0, 11.0]
+
+
+def test_without_lead_ins_only_every_second_pair_tells_what_switching_costs() -> None:
+    levels = ordered([1] * 9)
+    values = np.arange(18.0) ** 2
+    alone: list[str | None] = ["A"] + [None] * 17
+    assert (
+        switching(values, levels, pairs_of(18), alone).size == 4
+    )  # pairs 3, 5, 7, 9; the first gives a mean only
+
+
+def test_the_diagnosis_of_switching_is_exact_whatever_the_levels_do() -> None:
+    """The mean of the e-process over all lead-ins is 1, for fixed orders and values with an effect of the level."""
+    rng = np.random.default_rng()
+    levels = ordered(rng.choice([1, -1], 8).tolist())
+    values = rng.standard_cauchy(16) + np.array([3.0 * (level == "B") for level in levels])
+    found = [
+        np.exp(log_paths(switching(values, levels, pairs_of(16), led(levels, coins))[None, :])[0])
+        for coins in itertools.product("AB", repeat=8)
+    ]
+    assert np.mean(found, axis=0) == pytest.approx(np.ones(7), abs=1e-9)
+
+
+def test_the_diagnosis_of_switching_is_exact_without_lead_ins_too() -> None:
+    """The mean over all orders is 1, where values depend on the level of their own window alone."""
+    rng = np.random.default_rng()
+    noise = rng.normal(size=18)
+    alone: list[str | None] = ["A"] + [None] * 17
+    found = []
+    for signs in itertools.product((1, -1), repeat=9):
+        levels = ordered(signs)
+        values = noise + np.array([3.0 * (level == "B") for level in levels])
+        found.append(np.exp(log_paths(switching(values, levels, pairs_of(18), alone)[None, :])[0]))
+    assert np.mean(found, axis=0) == pytest.approx(np.ones(4), abs=1e-9)
+
+
+def test_a_planted_cost_of_switching_is_found_with_its_size() -> None:
+    rng = np.random.default_rng()
+    orders = rng.choice([1, -1], 300).tolist()
+    levels, coins = ordered(orders), rng.choice(["A", "B"], 300).tolist()
+    before = [coins[place // 2] if place % 2 == 0 else levels[place - 1] for place in range(600)]
+    changed = np.array([own != other for own, other in zip(levels, before, strict=True)])
+    values = 0.2 * changed + rng.normal(0, 0.1, 600)
+    found = carry_over(values, levels, pairs_of(600), reference="A", lead_ins=led(levels, coins))
+    assert found is not None
+    assert found.costly
+    assert found.switching is not None
+    assert found.switching.estimate == pytest.approx(0.2, abs=0.06)
+    assert not found.found
+    assert "switching has a cost" in in_words(found, by_ratio=True)
+
+
+# -- effects that build up
+
+
+def test_the_course_of_an_effect_is_later_less_earlier_half_and_goes_on_in_a_straight_line() -> None:
+    def window(arm: str, value: float, halves: tuple[float, float]) -> Observation:
+        return Observation(arm, ArmKind.TREATMENT, {}, 0, 0.0, {"p99": value}, halves={"p99": halves})
+
+    block = ObservedBlock("c", 0, (window("A", 10.0, (9.0, 11.0)), window("B", 12.0, (10.0, 14.0))))
+    bare = replace(block, observations=(block.observations[0], replace(block.observations[1], halves=None)))
+    weights = {"B": 1.0, "A": -1.0}
+    found = course([block, bare, replace(block, void="late")], weights, "p99", by_ratio=False)
+    assert (found.drift.tolist(), found.at_end.tolist()) == ([2.0], [4.0])
+    found = course([block], weights, "p99", by_ratio=True)
+    assert found.drift[0] == pytest.approx(math.log(14 / 10 / (11 / 9)))
+    assert found.at_end[0] == pytest.approx(math.log(12 / 10) + math.log(14 / 10 / (11 / 9)))
+
+
+def test_an_effect_is_settled_only_if_it_is_within_the_margin_at_the_end_of_a_window() -> None:
+    """Over 200 blocks a mean of 3 % with a drift of 2 % ends at 5 %; one of 1 % without a drift stays there."""
+    rng = np.random.default_rng()
+    margin = math.log(1.05)
+
+    def run(mean: float, drift: float, blocks: int) -> bool:
+        drifts = drift + rng.normal(0, 0.02, blocks)
+        return settled(Course(drifts, mean + drifts + rng.normal(0, 0.01, blocks)), alpha=0.05, margin=margin)
+
+    assert run(0.01, 0.0, 200)
+    assert not run(0.03, 0.02, 200)
+    assert not run(0.01, 0.02, 200)  # the drift is shown
+    assert not run(0.0, 0.0, 6)  # too few to say
+    assert settled(Course(np.zeros(0), np.zeros(0)), alpha=0.05, margin=margin)

@@ -8,7 +8,7 @@ with a time constant: what the level before has left decays while the new one bu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,17 @@ from exact import rate
 from iotrial.stats.betting import log_paths
 from iotrial.stats.carryover import paths
 from iotrial.stats.eprocess import Wanted, intervals
-from iotrial.stats.switchback import _units, possible_error, proposed_washout
+from iotrial.stats.model import Verdict
+from iotrial.stats.switchback import (
+    Course,
+    _units,
+    possible_error,
+    proposed_washout,
+    settled,
+    switching,
+)
+from iotrial.stats.verdict import judge
+from iotrial.study.model import Better, Response, Scale
 from simulated.noise import Floats, Rng
 from simulated.process import largest
 
@@ -32,6 +42,7 @@ EFFECT = math.log(1.05)
 #: standard deviation of one second about the slow movements, as a logarithm
 SECOND_SD = 0.2
 _ROWS = 50
+_METRIC = Response("service", "p99", "s", Scale.LOG, Better.LOWER, primary=True)
 
 Signs = npt.NDArray[np.bool_]
 
@@ -267,6 +278,170 @@ def _cells(found: Trials, truth: float, trials: int) -> list[str]:
         f"{100 * math.expm1(middle):+.1f} %",
         *(f"{n / trials:.2f}" for n in (seen, after, trend)),
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Switching:
+    """What a change of level costs at its beginning (a logarithm), and the time constant of its decay.
+
+    ``adds``: a change adds to what is left of earlier ones; else it begins the same transient again.
+    """
+
+    cost: float
+    lag_s: float
+    adds: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Switched:
+    """Trials with a cost of switching: contrasts and the diagnosis' numbers, by trial."""
+
+    contrasts: Floats
+    diagnosed: list[Floats]
+
+
+def switched(
+    rng: Rng,
+    noise: Callable[[Rng, int, int], Floats],
+    costs: Switching,
+    *,
+    trials: int,
+    rest_s: float,
+    lead_in_s: float | None,
+    washout_s: int = 10,
+    pairs: int = PAIRS,
+) -> Switched:
+    """Run trials whose levels differ in nothing but the changes that they need.
+
+    ``rest_s``: with A, before each pair; 0 for pairs without a break. ``lead_in_s``: of a drawn level after a rest, as
+    ``iotrial live`` has it; None for its first version, which set A before every pair, with or without a rest.
+    """
+    length = washout_s + COUNTED_S
+    decay = np.exp(-(np.arange(length) + 0.5) / costs.lag_s)
+    contrasts, diagnosed = [], []
+    for rows in np.array_split(np.arange(trials), -(-trials // _ROWS)):
+        count = len(rows)
+        seconds = noise(rng, count, pairs * 2 * length).reshape(count, pairs, 2, length)
+        b_first, b_led = rng.random((2, count, pairs)) < 0.5
+        left, last = np.zeros(count), np.zeros(count, dtype=np.bool_)
+        led = np.zeros((count, pairs), dtype=np.bool_)
+        for pair in range(pairs):
+            if rest_s or lead_in_s is None:
+                left, last = _changed(left, last, costs, times=1), np.zeros(count, dtype=np.bool_)
+                left = left * math.exp(-rest_s / costs.lag_s)
+            if lead_in_s is not None and (rest_s or pair == 0):
+                led[:, pair] = True
+                last = b_led[:, pair]
+                left = _changed(left, last, costs, times=1)
+                left = _changed(left, ~last, costs, times=2) * math.exp(-lead_in_s / costs.lag_s)
+            for window in range(2):
+                here = b_first[:, pair] ^ bool(window)
+                left, last = _changed(left, here != last, costs, times=1), here
+                seconds[:, pair, window] += left[:, None] * decay
+                left = left * math.exp(-length / costs.lag_s)
+        values = seconds[..., washout_s:].mean(axis=-1)
+        contrasts.append(np.where(b_first, 1, -1) * (values[..., 0] - values[..., 1]))
+        places = [window // 2 for window in range(2 * pairs)]
+        for row in range(count):
+            levels, lead_ins = [], []
+            for pair in range(pairs):
+                first = "B" if b_first[row, pair] else "A"
+                levels += [first, "A" if first == "B" else "B"]
+                lead_ins += [("B" if b_led[row, pair] else "A") if led[row, pair] else None, None]
+            diagnosed.append(switching(values[row].ravel(), levels, places, lead_ins))
+    return Switched(np.concatenate(contrasts), diagnosed)
+
+
+def _changed(left: Floats, changes: Signs, costs: Switching, *, times: int) -> Floats:
+    """Return what is left of the transient after ``times`` changes in the trials that have them."""
+    return np.where(changes, left + times * costs.cost if costs.adds else costs.cost, left)
+
+
+def switching_costs(rng: Rng, scale: float) -> str:
+    """Return the table of a cost of switching without any effect of the level: before lead-ins, and with them."""
+    trials = max(40, int(TRIALS * scale / 4))
+    out = [
+        f"**No effect, but a change of level makes what follows 20 % slower, decaying: {trials} trials of {PAIRS} pairs, "
+        f"counted for {COUNTED_S} s after a washout of 10 s, dependent noise, at .05** [95 % bounds]",
+        "",
+        "*Rest*: with today's settings before each pair. *Adds*: changes add up; else each begins the same transient again. "
+        "*Before*: today's settings at every look, no lead-in. *Shown*: the diagnosis of switching, with its share of .01.",
+        "",
+        "| rest | time constant | changes | effect found, before | with a lead-in | shown |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for rest_s in (0, 120, 600):
+        for lag_s in (10, 30, 60, 300):
+            for adds in (False, True):
+                costs = Switching(math.log(1.2), lag_s, adds)
+                cells = []
+                for lead_in_s in (None, 10.0):
+                    found = switched(rng, dependent, costs, trials=trials, rest_s=rest_s, lead_in_s=lead_in_s)
+                    alarms = largest(found.contrasts) >= math.log(1 / ALPHA)
+                    cells.append(rate(int(alarms.sum()), trials))
+                shown = sum(
+                    largest_unaimed(one[None, :])[0] >= -math.log(0.01 / 3) for one in found.diagnosed
+                )
+                cells.append(f"{shown / trials:.2f}")
+                kind = "add" if adds else "begin again"
+                out.append(f"| {rest_s or 'none'} | {lag_s} s | {kind} | {' | '.join(cells)} |")
+    return "\n".join(out)
+
+
+def building_up(rng: Rng, scale: float) -> str:
+    """Return the table of *equivalent* for effects that build up while a window is counted, and what it costs without one."""
+    trials, pairs = max(30, int(TRIALS * scale / 5)), 400
+    margin, looks = math.log(1.05), (*range(10, 100, 10), *range(100, pairs + 1, 50))
+    out = [
+        f"**Equivalent within 5 % although the effect builds up: {trials} trials of up to {pairs} pairs, counted for "
+        f"{COUNTED_S} s after a washout of 10 s, at .05** [95 % bounds]",
+        "",
+        "*By the mean*: the mean over the window alone decides. *Settled*: so does the effect at the end of the window, and "
+        "no drift may be shown. *Pairs*: median to *equivalent*, of all trials.",
+        "",
+        "| effect | time constant | the metric | by the mean | settled | pairs, by the mean | settled |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    cases = [(0.1, 60), (0.1, 30), (0.07, 60), (0.06, 15), (0.1, 300), (0.0, 0)]
+    for effect, lag_s in cases:
+        for name in ("independent seconds", "dependent (100 s)", "bursts every 5 min"):
+            found = simulate(
+                rng,
+                NOISES[name],
+                trials=trials,
+                washout_s=10,
+                effect=math.log1p(effect),
+                lag_s=lag_s,
+                pairs=pairs,
+            )
+            values, drifts = found.contrasts(found.values), found.contrasts(found.trends)
+            ends: tuple[list[float], list[float]] = ([], [])
+            for value, drift in zip(values, drifts, strict=True):
+                mean, both = _equivalent_at(value, drift, looks, margin)
+                ends[0].append(mean)
+                ends[1].append(both)
+            cells = [rate(sum(map(math.isfinite, one)), trials) for one in ends]
+            medians = [float(np.median(one)) for one in ends]
+            cells += [f"{middle:.0f}" if math.isfinite(middle) else f"> {pairs}" for middle in medians]
+            out.append(f"| {effect:.0%} | {lag_s} s | {name} | {' | '.join(cells)} |")
+    return "\n".join(out)
+
+
+def _equivalent_at(
+    values: Floats, drifts: Floats, looks: Sequence[int], margin: float
+) -> tuple[float, float]:
+    """Return the pairs after which a trial ends as equivalent, by the mean alone and with a settled effect; else infinite."""
+    by_mean = math.inf
+    for pairs in looks:
+        (one,) = intervals([Wanted(values[:pairs], ALPHA, margin)])
+        verdict = judge(one, _METRIC, margin=math.expm1(margin))
+        if verdict.verdict is Verdict.EQUIVALENT:
+            by_mean = min(by_mean, pairs)
+            if settled(Course(drifts[:pairs], values[:pairs] + drifts[:pairs]), alpha=ALPHA, margin=margin):
+                return by_mean, pairs
+        elif verdict.decided:
+            break
+    return by_mean, math.inf
 
 
 def washouts(rng: Rng, scale: float) -> str:

@@ -1,8 +1,13 @@
 """Conducts a live trial: its runs are windows of a service in use.
 
-Rounds, stopping, storing and analysis are those of every trial (``runner.trial``). A window switches the settings, reads them
-back, waits for the washout, counts, and reads back again. Between blocks today's settings are in force, while the trial is
-analysed, while it rests (quiet hours, the maximum share of the time), and while it waits for a lost metric.
+Rounds, stopping, storing and analysis are those of every trial (``runner.trial``). A window switches the settings, reads
+them back, waits for the washout, counts, and reads back again. Today's settings are in force while the trial rests (quiet
+hours, the maximum share of the time), while it waits for a lost metric, and while an analysis takes long.
+
+After such a rest a window with today's settings would begin without a change and any other with one, and a cost of
+switching would look like an effect. So a *lead-in* comes first: a setting drawn for the block is set, with a change in
+any case (away and back, if it is today's), for as long as a washout. Then whether the first window begins with a change
+is a fair draw, as it is where block follows block (``stats.switchback``).
 
 A block with a disturbed window is void as a whole, by rules that do not look at the settings: a metric was lost, a clock was
 set, the machine slept, a window was late, something else changed a setting, or the trial was cut off. Once a window is void,
@@ -18,6 +23,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from iotrial.design.keyed import Stream
 from iotrial.design.model import Arm, Block, Condition, PlannedRun, WashIn
 from iotrial.errors import IotrialError, KnobError, LabError
 from iotrial.live.exposition import Exporter, Running, RunningGuard, RunningMetric
@@ -32,7 +38,7 @@ from iotrial.stats.contrast import Responses, Runs
 from iotrial.stats.guard import log_harm
 from iotrial.stats.model import ObservedBlock
 from iotrial.store.accounted import GUARD
-from iotrial.store.checks import WINDOW
+from iotrial.store.checks import LEAD_IN, WINDOW
 from iotrial.store.model import TrialState
 from iotrial.study.scales import Better, Scale
 from iotrial.terminal import escape
@@ -54,6 +60,8 @@ LATE_S = 2.0
 LOST_FOR_S = 600.0
 _ASKS_AGAIN_S = 5.0
 _ANALYSIS_S = 300.0
+#: today's settings are set for the next analysis if the last one took longer
+_QUICK_ANALYSIS_S = 2.0
 _SHOWN_BLOCKS = 20
 
 
@@ -98,6 +106,9 @@ class LiveConductor(Conductor):
         self._spent_s = self._changed_s = self._held_up_s = 0.0
         self._over: dict[Guard, float] = {}
         self._lost = False
+        #: of the last window, if its settings are still in force; None after a rest
+        self._set_arm: Arm | None = None
+        self._analysis_s = 0.0
         for line in self._lines.values():
             line.block_s = work.block_s(self._windows)
         self._hard = tuple(guard for guard in work.guarding if guard.is_limit)
@@ -116,7 +127,7 @@ class LiveConductor(Conductor):
             try:
                 return super().run()
             except _GuardTripped as tripped:
-                session.to_today()
+                self._to_today()
                 self._tripped = tripped.guard
                 self._enter("reverted", self._plan.reference)
                 text = f"{tripped}; today's settings are set again"
@@ -155,24 +166,32 @@ class LiveConductor(Conductor):
         super()._block(line)
 
     def _look(self, line: Line, *, always: bool = False) -> None:
-        self._live.to_today()
-        self._enter("waiting", self._plan.reference)
+        if self._analysis_s > _QUICK_ANALYSIS_S:
+            self._to_today()
+        self._enter("waiting", self._set_arm or self._plan.reference)
         self._live.watchdog.beat(_ANALYSIS_S)
+        began = time.monotonic()
         super()._look(line, always=always)
         self._check_harm(line)
+        self._analysis_s = time.monotonic() - began
         self._live.watchdog.beat()
+
+    def _to_today(self) -> None:
+        self._live.to_today()
+        self._set_arm = None
 
     def _ready(self) -> bool:
         """Rest, with today's settings, until the next block may begin; return False if the time is up before."""
         work = self._work
-        span = timedelta(seconds=work.block_s(self._windows))
+        span = timedelta(seconds=work.washout_s + work.block_s(self._windows))
         hours = hours_of(work.quiet_hours)
         while self.elapsed_s < self._limits.time_s:
             wall = datetime.now()
+            lead_in_s = work.washout_s if self._set_arm is None else 0.0
             if hours is not None and hours.within(wall, span):
                 self._say(f"quiet hours ({work.quiet_hours}): resting with {work.resting}")
                 self._rest(60.0)
-            elif (wait_s := work.owed_s(self._windows, self._spent_s, self._changed_s)) > 0.0:
+            elif (wait_s := work.owed_s(self._windows, self._spent_s, self._changed_s, lead_in_s)) > 0.0:
                 self._say(
                     f"resting with {work.resting} for {format_duration(math.ceil(wait_s))} (--most-share)"
                 )
@@ -185,6 +204,7 @@ class LiveConductor(Conductor):
 
     def _rest(self, seconds: float) -> None:
         began = time.monotonic()
+        self._to_today()
         self._enter("paused", self._plan.reference)
         try:
             with self._signals.interruptible():
@@ -248,7 +268,9 @@ class LiveConductor(Conductor):
             return Outcome(void=rule, problem=problem, started_ns=time.monotonic_ns())
         began = time.monotonic()
         try:
-            outcome = self._window(condition, planned, block)
+            lead_in = self._lead_in(condition, block) if self._set_arm is None else None
+            began = time.monotonic()
+            outcome = self._window(condition, planned, block, lead_in)
         except WindowVoid as error:
             outcome = Outcome(void=NO_VALUE, problem=error.message)
         except MetricLost as error:
@@ -256,23 +278,45 @@ class LiveConductor(Conductor):
             outcome = Outcome(void=METRIC_LOST, problem=error.message)
         except KnobError as error:
             outcome = Outcome(void=READ_BACK_FAILED, problem=error.message)
-        took_s = time.monotonic() - began
-        self._spent_s += took_s
-        self._in_force[planned.arm.name] += took_s
-        self._changed_s += took_s if planned.arm is not self._plan.reference else 0.0
+        self._count(planned.arm, time.monotonic() - began)
         if outcome.void is not None:
-            self._live.to_today()
+            self._to_today()
             self._void_from = (outcome.void, outcome.problem or "", block.index)
             self._watcher.say(f"block {block.index + 1} is void: {outcome.problem}")
         return outcome
 
-    def _window(self, condition: Condition, planned: PlannedRun, block: Block) -> Outcome:
+    def _lead_in(self, condition: Condition, block: Block) -> Arm:
+        """Set a drawn arm for the time of a washout, beginning with a change; return it."""
+        arms = sorted((one.arm for one in block.runs), key=lambda arm: arm.name)
+        arm = arms[Stream(self._plan.seed, LEAD_IN, condition.key, block.index).below(len(arms))]
+        began = time.monotonic()
+        self._live.watchdog.beat()
+        if arm is self._plan.reference:
+            self._live.switch(condition, next(one for one in arms if one is not arm))
+        self._live.switch(condition, arm)
+        self._set_arm = arm
+        self._metrics.switched()
+        self._enter("washout", arm)
+        self._phase(f"block {block.index + 1}, lead-in with {self._in_words(arm)}")
+        self._wait(began + self._work.washout_s)
+        self._count(arm, time.monotonic() - began)
+        return arm
+
+    def _count(self, arm: Arm, seconds: float) -> None:
+        self._spent_s += seconds
+        self._in_force[arm.name] += seconds
+        self._changed_s += seconds if arm is not self._plan.reference else 0.0
+
+    def _window(
+        self, condition: Condition, planned: PlannedRun, block: Block, lead_in: Arm | None
+    ) -> Outcome:
         work, arm = self._work, planned.arm
         named = f"block {block.index + 1}, {self._in_words(arm)}"
         clocks, switched = _Clocks.now(), time.monotonic()
         self._held_up_s = 0.0
         self._live.watchdog.beat()
-        self._live.switch(condition, arm)
+        self._live.switch(condition, arm, stays=arm is self._set_arm)
+        self._set_arm = arm
         self._metrics.switched()
         self._enter("washout", arm)
         self._phase(f"{named}: washout of {format_duration(work.washout_s)}")
@@ -304,7 +348,11 @@ class LiveConductor(Conductor):
                     "unix_s": round(time.time() - (time.monotonic() - began), 3),
                     "lasted_s": ended - began,
                 },
-                WINDOW: {"switched_s": round(switched - began, 3), **self._metrics.samples(began)},
+                WINDOW: {
+                    "switched_s": round(switched - began, 3),
+                    **self._metrics.samples(began),
+                    **({} if lead_in is None else {LEAD_IN: lead_in.name}),
+                },
             },
             started_ns=round(began * 1e9),
             void=None if disturbed is None else disturbed[0],
@@ -412,6 +460,7 @@ class LiveConductor(Conductor):
 
     def _finish(self) -> TrialState:
         self._activity = ""
+        self._to_today()
         for line in self._lines.values():
             with suppress(_GuardTripped):  # it ends anyway
                 self._look(line, always=True)

@@ -1,9 +1,10 @@
 """The session of a live trial: the machine in use, its settings, and the watchdog that restores them.
 
-Today's settings are what the undo journal has recorded before the first change. Every window starts from there: the journal
-is undone entry by entry, each read back, then the settings of the window are written and read back. So a window with today's
-settings runs exactly what a restore leaves, a change of scheduler takes nothing else along, and the path from one setting to
-the next is the same in either direction.
+Today's settings are what the undo journal has recorded before the first change. Every window starts from there: the
+journal is undone entry by entry, each read back, then the settings of the window are written and read back. So a window
+with today's settings runs exactly what a restore leaves, a change of scheduler takes nothing else along, and the path
+from one setting to the next is the same in either direction. Where the settings stay, they are written again without
+that, so that nothing changes.
 """
 
 from __future__ import annotations
@@ -105,12 +106,14 @@ class LiveSession(Session):
                 registry.knob(entry.knob).undo(self.target, entry)
         self.subject_in_use.place.to_neutral(always=False, fresh=False)
 
-    def switch(self, condition: Condition, arm: Arm) -> None:
+    def switch(self, condition: Condition, arm: Arm, *, stays: bool = False) -> None:
         """Set the settings of an arm, from today's, and read them back. Raises KnobError, LabError, TargetError.
 
-        Every setting is written before every window, also where it stays as it is, so that all windows begin alike.
+        Every setting is written before every window. ``stays``: the arm's settings are in force already and are written
+        again. Then another arm's settings, or today's, are not set in between, which would be a change in some windows only.
         """
-        self.to_today()
+        if arm is self.plan.reference or not stays:
+            self.to_today()
         today = set(self.resolved.turns_of(condition, self.plan.reference))
         turns = [
             turn

@@ -35,7 +35,7 @@ from iotrial.report.plots.canvas import (
 )
 from iotrial.report.series import Arm, arms_of
 from iotrial.stats.switchback import CarryOver, carry_over, in_words
-from iotrial.store.checks import WINDOW
+from iotrial.store.checks import LEAD_IN, LONGEST_S, WINDOW, halves_of
 from iotrial.store.model import RunRecord, TrialData
 from iotrial.study.model import Response
 from iotrial.study.scales import Scale
@@ -64,7 +64,6 @@ _WIDE_IN, _HIGH_IN = 7.6, 2.7
 _BOX = (0.11, 0.19, 0.86, 0.75)
 _MOST_WINDOWS = 200
 _MOST_METRICS = 6
-_LARGEST = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +114,7 @@ def _window(run: RunRecord, void: bool) -> Window:
 def _seconds(facts: object, name: str) -> float:
     """Return a stored number of seconds, 0 if it is none: a packed trial may contain anything."""
     value = facts.get(name) if isinstance(facts, Mapping) else None
-    return float(value) if is_number(value, _LARGEST) else 0.0
+    return float(value) if is_number(value, LONGEST_S) else 0.0
 
 
 # blocks
@@ -144,7 +143,7 @@ def window_notes(document: Document) -> Iterator[Note]:
     if found is not None:
         response = document.trial.header.study.responses[0]
         words = in_words(found, by_ratio=response.scale is Scale.LOG, unit=response.unit)
-        tone, view = ("alarm", View.ALL) if found.found else ("", View.LONG)
+        tone, view = ("alarm", View.ALL) if found.found else ("", View.ALL if found.costly else View.LONG)
         yield Note(f"{capitalised(escape(words))}.", "Carry-over", tone, view)
 
 
@@ -161,31 +160,35 @@ def carry_over_of(document: Document) -> CarryOver | None:
         value = run.responses.get(response.name, math.nan)
         sound = ended[run.condition, run.block] is None and math.isfinite(value) and (value > 0.0 or not log)
         values.append((math.log(value) if log else value) if sound else math.nan)
-        trends.append(_trend(run, response.name, log=log) if sound else math.nan)
+        trends.append(_trend(halves_of(run.checks).get(response.name), log=log) if sound else math.nan)
     if not runs or not arms:
         return None
+    lead_ins = list(map(_lead_in, runs))
     return carry_over(
-        values, [run.arm for run in runs], [run.block for run in runs], reference=arms[0].name, trends=trends
+        values,
+        [run.arm for run in runs],
+        [run.block for run in runs],
+        reference=arms[0].name,
+        trends=trends,
+        lead_ins=lead_ins if any(lead_ins) else None,  # trials of earlier versions had none
     )
 
 
-def _trend(run: RunRecord, name: str, *, log: bool) -> float:
-    """Return the mean of a metric in the second half of the counted part less that in the first; NaN if it is not known."""
-    kept = run.checks.get(WINDOW)
-    at, values = (kept.get("at_s"), kept.get(name)) if isinstance(kept, Mapping) else (None, None)
-    if not isinstance(at, list) or not isinstance(values, list) or len(at) != len(values):
+def _trend(halves: tuple[float, float] | None, *, log: bool) -> float:
+    """Return the later half of a window less the earlier one, on the scale of comparison; NaN if it is not known."""
+    if halves is None:
         return math.nan
-    half_s = _seconds(run.checks.get("clock"), "lasted_s") / 2.0
-    halves: tuple[list[float], list[float]] = ([], [])
-    for moment, value in zip(at, values, strict=True):
-        if is_number(moment, _LARGEST) and is_number(value, _LARGEST) and 0.0 <= moment <= 2.0 * half_s:
-            halves[moment >= half_s].append(float(value))
-    if not all(halves):
-        return math.nan
-    first, second = (math.fsum(half) / len(half) for half in halves)
+    first, second = halves
     if not log:
         return second - first
     return math.log(second / first) if first > 0.0 and second > 0.0 else math.nan
+
+
+def _lead_in(run: RunRecord) -> str | None:
+    """Return the arm of the lead-in before a window, None if there was none."""
+    kept = run.checks.get(WINDOW)
+    found = kept.get(LEAD_IN) if isinstance(kept, Mapping) else None
+    return found if isinstance(found, str) else None
 
 
 def windows_section(document: Document, figures: Sequence[Drawn]) -> Iterator[Block]:

@@ -40,7 +40,8 @@ from iotrial.stats.race import judge_race
 from iotrial.stats.run_statistics import means, statistic_interval
 from iotrial.stats.skew import CAP, contradicts, typical_interval
 from iotrial.stats.spec import Spec
-from iotrial.stats.verdict import CARRY_OVER, is_rate, is_time, judge, plain_beyond
+from iotrial.stats.switchback import Course, course, settled
+from iotrial.stats.verdict import CARRY_OVER, STILL_CHANGING, is_rate, is_time, judge, plain_beyond
 from iotrial.stats.voids import compare_void_rates, count_voids
 from iotrial.stats.wash_in import is_longest, judged
 from iotrial.study.model import MEAN, TYPICAL, Response, Scale
@@ -229,6 +230,7 @@ class _Estimand:
     pooled: bool = False
     pairs: PairedRuns | None = None
     budget: Budget | None = None
+    course: Course | None = None
 
     @property
     def kind(self) -> str:
@@ -258,6 +260,7 @@ def _estimands(
     if not primary:
         measured = set().union(*(run.responses for run in runs.runs))
         others = tuple(response for response in others if response.name in measured)
+    in_windows = primary and any(run.halves for run in runs.runs)
     tables = {response.name: Responses(runs, response) for response in (own if primary else (*own, *others))}
     for term in spec.terms:
         responses = own if term.primary is primary else () if primary else others
@@ -279,6 +282,9 @@ def _estimands(
                 budget=_budget(spec, response, contrasts, runs) if primary else None,
                 control_seen=positive_seen(controls, response.name) or spec.only_counts(condition),
                 pairs=tables[response.name].pairs(term) if primary else None,
+                course=course(runs.blocks, term.weights, response.name, by_ratio=response.scale is Scale.LOG)
+                if in_windows
+                else None,
             )
             found.append(estimand)
     return found
@@ -365,6 +371,10 @@ def _effect(estimand: _Estimand, spec: Spec, found: Interval) -> Effect:
         contradicted=typical and contradicts(estimand.pairs, found),
         means=mean_run,
     )
+    if judgement.verdict is Verdict.EQUIVALENT and estimand.course is not None:
+        limit = spec.margin_of(response)
+        if not settled(estimand.course, alpha=estimand.alpha, margin=limit):
+            judgement = replace(judgement, verdict=Verdict.INCONCLUSIVE, reason=STILL_CHANGING, decided=False)
     two_sided = on_scale(found.low, response), on_scale(found.high, response)
     bounds = (
         None if found.bounds is None else (_end(found.bounds[0], response), _end(found.bounds[1], response))

@@ -73,6 +73,7 @@ class Runs:
     """
 
     def __init__(self, blocks: Sequence[ObservedBlock]) -> None:
+        self.blocks = blocks
         self.indices = [block.index for block in blocks]
         #: start of each block's first run, in seconds since the trial began, by block index
         self.starts_s = {

@@ -108,8 +108,11 @@ _EQUIVALENT = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One run: its responses by name (totals over replicates), or the description of its failure. ``after_other``: the
-    unmeasured run before it had another level, by the draw of a wash-in with drawn levels."""
+    """One run: its responses by name (totals over replicates), or the description of its failure.
+
+    ``after_other``: the unmeasured run before it had another level, by the draw of a wash-in with drawn levels. ``halves``:
+    of a window of a live trial, means of its responses in the earlier and in the later half, if known.
+    """
 
     arm: str
     kind: ArmKind
@@ -119,6 +122,7 @@ class Observation:
     responses: Mapping[str, float]
     failure: str | None = None
     after_other: bool = False
+    halves: Mapping[str, tuple[float, float]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

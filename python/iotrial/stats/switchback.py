@@ -7,7 +7,19 @@ levels: block) of windows. The beginning of a window, the washout, is left out.
 value whatever the order. Then the values are given and only the order is random, so the difference of a pair, level less
 reference, has either sign with probability 1/2 given its size and everything before. This is all that the e-process
 (``eprocess.py``) needs. Drift and dependence between windows do not matter, and no washout is needed. The level must be set
-in the same way before every window, also where it stays: otherwise windows with and without a change differ.
+in the same way before every window.
+
+**What switching costs.** Suppose that the level changes nothing, but that a change of level costs something, which
+decays. Exchange the two levels everywhere: the changes stay where they are, and so do the values, while the sign of each
+difference turns. So the test stays exact if a trial and its mirror image are equally likely. They are where pair follows
+pair without a break. After a rest at the reference they are not: a first window at the reference begins without a change,
+and any other with one. Hence the lead-in: a drawn level is set for the time of a washout, by a change in any case, so
+that whether the first window begins with a change is a fair draw that does not depend on its level. If the cost is the
+same after every change, whatever came before, the lead-ins at both levels are alike and the test is exact; if costs add
+up, the mean difference is still 0. A third diagnosis:
+
+- **Switching.** First windows that begin with a change, less those that do not. Given the orders, that is a fair coin: of the
+  lead-in, or of the order of the pair before. A coin is used once, so without lead-ins every second pair gives a bet.
 
 **What assumes more.** The interval also takes candidates other than 0. It assumes that a window's value is a noise that the
 order does not change, plus the effect of the level in that window alone: the washout is long enough. Effects that build up
@@ -17,7 +29,8 @@ slowly bias the estimate, mostly towards 0; what lingers after a level biases it
   exact too. Pairs allow them only between one pair and the next, so at most every second pair gives a bet.
 - **Trend.** Do the halves of a window differ in another way at one level than at another? An effect that is complete when
   counting begins, and constant, does not change the trend of a window. Then the difference of the trends in a pair has a
-  random sign, and the same e-process tests it. Every pair counts, so this finds slow effects sooner.
+  random sign, and the same e-process tests it. Every pair counts, so this finds slow effects sooner. While an effect may
+  still grow to the margin by the end of a window, nothing is called equivalent (``settled``).
 
 Neither sees a carry-over that is equal after all levels. That does no harm.
 """
@@ -25,7 +38,7 @@ Neither sees a carry-over that is equal after all levels. That does no harm.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -34,7 +47,7 @@ import numpy.typing as npt
 
 from iotrial.stats.carryover import Unit, paths, shift_after
 from iotrial.stats.eprocess import Wanted, intervals
-from iotrial.stats.model import Interval
+from iotrial.stats.model import Interval, ObservedBlock
 from iotrial.stats.student import quantile
 
 Floats = npt.NDArray[np.float64]
@@ -73,6 +86,8 @@ class CarryOver:
     ``level`` is the one with the most evidence. ``shift``: by how much windows after it are larger than those after
     ``others``, on the scale of comparison (None with too few windows). ``e_value``: the largest so far, which counts from
     1 / ``alpha`` on. ``bets``: number of pairs that gave a bet. ``after`` and ``trending``: what was found.
+    ``switching``: first windows that begin with a change less those that do not, on the scale of comparison, at the level
+    ``alpha``; None with more than two levels.
     """
 
     level: str
@@ -83,6 +98,12 @@ class CarryOver:
     bets: int
     after: bool
     trends: tuple[Trend, ...] = ()
+    switching: Interval | None = None
+
+    @property
+    def costly(self) -> bool:
+        """Whether windows that begin with a change of level are shown to differ from others."""
+        return self.switching is not None and self.switching.p_anytime <= self.alpha
 
     @property
     def trending(self) -> bool:
@@ -102,14 +123,17 @@ def carry_over(
     *,
     reference: str | None = None,
     trends: Sequence[float] | Floats | None = None,
+    lead_ins: Sequence[str | None] | None = None,
     alpha: float = DIAGNOSIS_LEVEL,
 ) -> CarryOver | None:
     """Judge carry-over from all windows of a trial in time order, void ones included as NaN.
 
     ``values`` are on the scale of comparison (logarithms for ratios), ``levels`` their labels, ``pairs`` the number of the
     pair or block of each window. ``reference`` is the level that others are compared with (default: that of the first
-    window). ``trends``: later half less earlier half of each window's counted part, on the same scale, if it is known. All
-    diagnoses together are wrong with probability at most ``alpha`` in a trial without carry-over, at every look.
+    window). ``trends``: later half less earlier half of each window's counted part, on the same scale, if it is known.
+    ``lead_ins``: the level of the lead-in before each window, None where another window was before it; not given for a
+    trial whose rests are not known. All diagnoses together are wrong with probability at most ``alpha`` in a trial without
+    carry-over, at every look.
 
     None with fewer than two levels or no complete pair. Raises ValueError if the lengths differ.
     """
@@ -127,7 +151,8 @@ def carry_over(
     found = [
         path for path in paths(units, [(_FACTOR, name) for name in tried]) if path.across or len(names) > 2
     ]
-    each = alpha / (len(found) + len(compared))
+    switched = None if lead_ins is None or len(names) > 2 else switching(y, levels, pairs, lead_ins)
+    each = alpha / (len(found) + len(compared) + (switched is not None))
     most = max(found, key=lambda path: round(path.largest, 9))
     return CarryOver(
         level=most.level,
@@ -138,7 +163,40 @@ def carry_over(
         bets=len(set(most.keys)),
         after=most.largest >= -math.log(each),
         trends=() if within is None else _trends(within, levels, pairs, compared, own, each),
+        switching=None if switched is None else intervals([Wanted(switched, each)])[0],
     )
+
+
+def switching(
+    values: Floats, levels: Sequence[str], pairs: Sequence[int], lead_ins: Sequence[str | None]
+) -> Floats:
+    """Return what a change of level before the first window of a pair costs: a number for each pair used, centred at the
+    cost.
+
+    Twice the first window less the second, less its mean in the earlier pairs used, with the sign of whether the first
+    window begins with a change. Without a cost each has a random sign. Windows in time order, of two levels; ``lead_ins``
+    as in ``carry_over``.
+    """
+    found: list[float] = []
+    differences: list[float] = []
+    last: str | None = None
+    taken = False  # whether the order of the pair before was used, and is no coin any more
+    for _, places in groupby(range(values.size), key=lambda place: pairs[place]):
+        first, *others = places
+        drawn = lead_ins[first]
+        previous = drawn if drawn is not None else None if taken else last
+        last, taken = levels[others[-1]] if others else None, False
+        if previous is None or len(others) != 1:
+            continue
+        difference = float(values[first] - values[others[0]])
+        if not math.isfinite(difference):
+            continue
+        taken = True
+        if differences:
+            apart = difference - math.fsum(differences) / len(differences)
+            found.append(2.0 * (apart if previous != levels[first] else -apart))
+        differences.append(difference)
+    return np.array(found)
 
 
 def in_words(one: CarryOver, *, by_ratio: bool, unit: str = "") -> str:
@@ -155,6 +213,12 @@ def in_words(one: CarryOver, *, by_ratio: bool, unit: str = "") -> str:
                 f"windows at {trend.level} change otherwise than at {trend.reference} from their first half to the second "
                 f"({size})"
             )
+    if one.costly and one.switching is not None and one.switching.estimate is not None:
+        size = _size(one.switching.estimate, by_ratio=by_ratio, unit=unit)
+        cost = f"windows that begin with a change of setting differ {size} from those that do not: switching has a cost"
+        if not parts:
+            return f"{cost}, which falls on all settings alike; a longer washout leaves it out"
+        parts.append(cost)
     if parts:
         return f"{'; '.join(parts)}: the washout is too short, and the interval of the effect cannot be relied on"
     return f"no carry-over shown (largest e-value {one.e_value:.2g}, counts from {1.0 / one.alpha:,.0f} on)"
@@ -175,6 +239,61 @@ def contrasts(
         found.setdefault(pair, {})[name] = value
     both = [(of[level], of[reference]) for of in found.values() if level in of and reference in of]
     return np.array([one - other for one, other in both if math.isfinite(one) and math.isfinite(other)])
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How the effect of a level runs within the windows of complete blocks, on the scale of comparison, by block.
+
+    ``drift``: the later half less the earlier one, level less reference. ``at_end``: the contrast plus the drift, which
+    is the effect at the end of a window if it went on in a straight line.
+    """
+
+    drift: Floats
+    at_end: Floats
+
+
+def course(
+    blocks: Sequence[ObservedBlock], weights: Mapping[str, float], name: str, *, by_ratio: bool
+) -> Course:
+    """Return the course of a contrast (weights by arm) in the blocks in which it is known for every arm."""
+    drifts, ends = [], []
+    for block in blocks:
+        seen = {
+            one.arm: (one.responses[name], *one.halves[name])
+            for one in block.observations
+            if one.halves and name in one.halves and name in one.responses
+        }
+        if block.void is not None or not all(arm in seen for arm in weights):
+            continue
+        rows = [(weight, *seen[arm]) for arm, weight in weights.items()]
+        if by_ratio:
+            if min(min(row[1:]) for row in rows) <= 0.0:
+                continue
+            rows = [(row[0], math.log(row[1]), math.log(row[2]), math.log(row[3])) for row in rows]
+        drift = math.fsum(weight * (second - first) for weight, _, first, second in rows)
+        drifts.append(drift)
+        ends.append(math.fsum(weight * value for weight, value, _, _ in rows) + drift)
+    return Course(np.array(drifts), np.array(ends))
+
+
+def settled(found: Course, *, alpha: float, margin: float) -> bool:
+    """Return whether an effect within the margin is also within it at the end of a window, and no drift is shown.
+
+    ``alpha``: of the effect; ``margin``: on the scale of comparison. True if the course is not known in any block.
+    """
+    if not found.drift.size:
+        return True
+    drift, at_end = intervals(
+        [Wanted(found.drift, DIAGNOSIS_LEVEL / 2.0), Wanted(found.at_end, alpha, margin)]
+    )
+    if drift.p_anytime <= DIAGNOSIS_LEVEL / 2.0 or at_end.empty:
+        return False
+    if at_end.bounds is not None:
+        return True
+    return (
+        at_end.low is not None and at_end.high is not None and -margin <= at_end.low <= at_end.high <= margin
+    )
 
 
 def _trends(

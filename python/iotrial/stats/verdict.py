@@ -38,6 +38,7 @@ CONTROL_NOT_SEEN = "control_not_seen"
 CARRY_OVER = "carry_over"
 TYPICAL_AND_MEAN_DIFFER = "typical_and_mean_differ"
 CAPPED_RUNS = "capped_runs"
+STILL_CHANGING = "still_changing"
 
 #: the positive control slows the reference by this many margins
 INJECTED = 2.0

@@ -6,8 +6,13 @@ occur for many names.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
+from iotrial.units import is_number
+
+#: numbers in the checks of a packed trial that are larger are ignored
+LONGEST_S = 1e9
 FACTS = "facts"
 #: Samples taken during the run.
 SERIES = "series"
@@ -16,6 +21,33 @@ BY_SECOND = "seconds"
 #: The window of a live trial: when its settings were switched, and samples of its metrics since, in seconds since the counted
 #: part began.
 WINDOW = "window"
+#: of a window after a rest: the arm of its lead-in.
+LEAD_IN = "lead_in"
+
+
+def halves_of(checks: Mapping[str, object]) -> dict[str, tuple[float, float]]:
+    """Return the means of each metric in the earlier and in the later half of a window's counted part, where both are known.
+
+    Checks of another form, as in an imported trial, are ignored.
+    """
+    kept, clock = checks.get(WINDOW), checks.get("clock")
+    lasted_s = clock.get("lasted_s") if isinstance(clock, Mapping) else None
+    at_s = kept.get("at_s") if isinstance(kept, Mapping) else None
+    if not isinstance(kept, Mapping) or not isinstance(at_s, list) or not is_number(lasted_s, LONGEST_S):
+        return {}
+    half_s = float(lasted_s) / 2.0
+    found = {}
+    for name, values in kept.items():
+        if name == "at_s" or not isinstance(values, list) or len(values) != len(at_s):
+            continue
+        halves: tuple[list[float], list[float]] = ([], [])
+        for moment, value in zip(at_s, values, strict=True):
+            if is_number(moment, LONGEST_S) and is_number(value, LONGEST_S) and 0.0 <= moment <= 2.0 * half_s:
+                halves[moment >= half_s].append(float(value))
+        if all(halves):
+            first, second = (math.fsum(half) / len(half) for half in halves)
+            found[name] = (first, second)
+    return found
 
 
 def by_word(facts: Mapping[str, str]) -> dict[str, list[str]]:

@@ -236,14 +236,15 @@ class LiveWork(HasPrograms, Work, frozen=True, kw_only=True):
         """Return how long a block of this number of windows takes."""
         return windows * (self.washout_s + self.window_s)
 
-    def owed_s(self, windows: int, spent_s: float, changed_s: float) -> float:
+    def owed_s(self, windows: int, spent_s: float, changed_s: float, lead_in_s: float = 0.0) -> float:
         """Return how long to rest before a block, so that after it settings differed from today's for their share at most.
 
-        ``windows``: of a block, one of them with today's settings. ``spent_s``: how long the trial has lasted, ``changed_s``:
-        for how long of this settings differed. Not above 0: it need not rest.
+        ``windows``: of a block, one of them with today's settings. ``spent_s``: how long the trial has lasted,
+        ``changed_s``: for how long of this settings differed. ``lead_in_s``: of the lead-in before the block, which may
+        have any setting. Not above 0: it need not rest.
         """
-        changed_s += self.block_s(windows - 1)
-        return changed_s / self.most_share - (spent_s + self.block_s(windows))
+        changed_s += lead_in_s + self.block_s(windows - 1)
+        return changed_s / self.most_share - (spent_s + lead_in_s + self.block_s(windows))
 
     def responses(self) -> tuple[ResponseSpec, ...]:
         return tuple(
