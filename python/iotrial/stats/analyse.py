@@ -37,7 +37,7 @@ from iotrial.stats.model import (
 )
 from iotrial.stats.pooling import agree, span_of
 from iotrial.stats.race import judge_race
-from iotrial.stats.run_statistics import means, statistic_interval
+from iotrial.stats.run_statistics import mean_run, means, statistic_interval
 from iotrial.stats.skew import CAP, contradicts, typical_interval
 from iotrial.stats.spec import Spec
 from iotrial.stats.switchback import Course, course, settled
@@ -433,7 +433,7 @@ def _mean_run(estimand: _Estimand, margin: float) -> Means | None:
         return means(estimand.pairs, estimand.alpha, cap=response.cap, margin=margin)
     if response.statistic != TYPICAL or not estimand.primary or estimand.term.kind is not TermKind.MAIN:
         return None
-    return means(estimand.pairs, estimand.alpha, cap=CAP, margin=margin)
+    return mean_run(estimand.pairs, estimand.alpha, cap=CAP, margin=margin)
 
 
 def _held_together(effect: Effect, primary: Sequence[Effect]) -> Effect:
