@@ -62,9 +62,10 @@ _CLIP = 3.0
 _MAD = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
 _TINY = 1e-12
 _TIMES = frozenset({"s", "ms", "us", "µs", "ns", "min", "h"})
-#: score, and share of the effect explained, from which a dependence puts a verdict at stake
+#: scores from which a dependence puts a verdict at stake, or in doubt, and the share of the effect that it explains
 _SCORE_AT_STAKE = 3.0
-_SHARE = 1.0 / 3.0
+_SCORE_OF_DOUBT = 2.0
+_SHARE = 0.2
 _LOG_LARGEST = 690.0  # exp(690) is still finite
 
 
@@ -128,7 +129,7 @@ def judge_carry_over(
         response=response.name,
         factor=factor,
         level=level,
-        others=tuple(label for name, label in _labels(spec.terms) if name == factor and label != level),
+        others=_others(spec, factor, level),
         across=most.across,
         ratio=on_scale(shift, response),
         unit=response.unit,
@@ -148,14 +149,16 @@ def judge_carry_over(
 
 
 def at_stake(spec: Spec, judged: Judged, effects: Iterable[Effect]) -> CarryOver:
-    """Suspect carry-over on less evidence where a verdict of the condition hangs on it.
+    """Return the control, with less evidence needed where a verdict of the condition hangs on it.
 
-    That is a verdict other than "equivalent" or "undecided" on the response of the control, if a pattern with a score of at
-    least ``_SCORE_AT_STAKE`` would explain at least ``_SHARE`` of the effect."""
+    That is a verdict other than "equivalent" or "undecided" on the response of the control, of which a pattern would explain
+    at least a share ``_SHARE``. From a score of ``_SCORE_AT_STAKE`` on carry-over is then suspected, and from
+    ``_SCORE_OF_DOUBT`` on the trial goes on."""
     one = judged.carry_over
     if one.held:
         return one
     terms = {(term.factor, term.level, term.reference): term for term in spec.terms}
+    explaining: list[Dependence] = []
     for effect in effects:
         term = terms[effect.factor, effect.level, effect.reference]
         if effect.response != one.response or effect.verdict in (Verdict.EQUIVALENT, Verdict.INCONCLUSIVE):
@@ -164,26 +167,31 @@ def at_stake(spec: Spec, judged: Judged, effects: Iterable[Effect]) -> CarryOver
         if effect.scale is Scale.LOG:
             size = math.log(size) if size > 0.0 else 0.0
         weights = {judged.arms[arm]: weight for arm, weight in term.weights.items() if arm in judged.arms}
-        for found in judged.dependences:
-            explained = found.bias(weights) * math.copysign(1.0, size)
-            if abs(found.score) >= _SCORE_AT_STAKE and explained >= _SHARE * abs(size) > 0.0:
-                ratio = math.exp(found.largest) if effect.scale is Scale.LOG else found.largest
-                return replace(
-                    one,
-                    factor=found.factor,
-                    level=found.level,
-                    others=tuple(
-                        label
-                        for name, label in _labels(spec.terms)
-                        if name == found.factor and label != found.level
-                    ),
-                    ratio=ratio,
-                    score=found.score,
-                    suspected=True,
-                    passed=one.passed and not is_longest(one.wash_in),
-                    upcoming=upcoming(spec, one.wash_in, None, lasting=False),
-                )
-    return one
+        explaining += [
+            found
+            for found in judged.dependences
+            if found.bias(weights) * math.copysign(1.0, size) >= _SHARE * abs(size) > 0.0
+        ]
+    most = max(explaining, key=lambda found: round(abs(found.score), 6), default=None)
+    if most is None or abs(most.score) < _SCORE_OF_DOUBT:
+        return one
+    if abs(most.score) < _SCORE_AT_STAKE:
+        return replace(one, doubtful=True)
+    return replace(
+        one,
+        factor=most.factor,
+        level=most.level,
+        others=_others(spec, most.factor, most.level),
+        ratio=math.exp(most.largest) if one.scale is Scale.LOG else most.largest,
+        score=most.score,
+        suspected=True,
+        passed=one.passed and not is_longest(one.wash_in),
+        upcoming=upcoming(spec, one.wash_in, None, lasting=False),
+    )
+
+
+def _others(spec: Spec, factor: str, level: str) -> tuple[str, ...]:
+    return tuple(label for name, label in _labels(spec.terms) if name == factor and label != level)
 
 
 def _table(units: Sequence[Unit]) -> tuple[Table, dict[str, int]]:
