@@ -15,7 +15,7 @@ from simulated import carry
 
 
 @pytest.mark.parametrize(
-    "case", [carry.SOUND[2], carry.REPORTED[2], carry.OTHERS[6]], ids=lambda case: case.name
+    "case", [carry.SOUND[2], carry.REPORTED[2], carry.REPORTED[7]], ids=lambda case: case.name
 )
 def test_every_look_of_a_simulated_trial_agrees_with_the_analysis_of_a_condition(
     case: carry.Case, monkeypatch: pytest.MonkeyPatch

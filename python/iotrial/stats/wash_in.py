@@ -105,14 +105,18 @@ class Switching:
 
 
 def judge_switching(spec: Spec, response: Response, blocks: Sequence[ObservedBlock]) -> Switching | None:
-    """Judge the blocks of one condition that had a wash-in with drawn levels; None with too few."""
+    """Judge those of a condition's blocks that had a wash-in with drawn levels; None with too few."""
     references = {term.factor: term.reference for term in spec.terms}
-    known = [block for block in blocks if block.void is None]
+    known = [
+        block
+        for block in blocks
+        if block.void is None and block.wash_in is not None and block.wash_in.before is Before.DRAWN
+    ]
     if len(known) < LEAST:
         return None
     runs = [sorted(block.observations, key=lambda run: run.slot) for block in known]
     values = [[usable(run, response) for run in block] for block in runs]
-    table, _ = arranged(
+    table = arranged(
         [[math.nan if value is None else value for value in block] for block in values],
         [[run.arm for run in block] for block in runs],
         list(range(len(runs))),
