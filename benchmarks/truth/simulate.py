@@ -63,6 +63,8 @@ TABLES: dict[str, Table] = {
     "conclusions": words.conclusions,
     "equivalence": alarms.equivalence,
     "carry-over": carry.carry_over,
+    "dependence": carry.dependence_table,
+    "wash-in": carry.stages_table,
     "slow-runs": stalls.slow_runs_table,
     "mean-ratio": stalls.mean_ratio_table,
     "statistics": stalls.statistics_table,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from stand_in_probe import StandInProbe
 
-from iotrial.design.model import ArmKind, PlannedRun
+from iotrial.design.model import ArmKind, Before, PlannedRun, WashIn
 from iotrial.design.plan import Plan
 from iotrial.lab.lock import MachineLock
 from iotrial.runner import planning, session, start, trial
@@ -29,26 +30,26 @@ CARRIED = 0.10
 
 
 class Carrying(Runner):
-    """Runner in which a run after one of the treated arm takes longer.
+    """Runner in which runs depend on those before them.
 
-    ``washes``: a neutral run in between prevents that.
+    ``lasts``: a run is slower by ``CARRIED`` for each of this many before it that was treated. ``switch``: slower by this
+    share after a run with the other level. ``treated``: factor on the time of treated runs.
     """
 
-    washes = True
-    past: tuple[tuple[object, str], ...] = ()
-    order: tuple[tuple[str, ArmKind], ...] = ()
+    lasts = 1
+    switch = 0.0
+    treated = 1.0
+    #: label, name and kind of every run, in order
+    past: tuple[tuple[str, str, ArmKind], ...] = ()
 
     def run(self, condition: Any, run: PlannedRun, **named: Any) -> Any:
         outcome = super().run(condition, run, **named)
-        place = named["block"], run.slot  # a neutral run has those of the run that follows
-        before = (
-            Carrying.past[:-1]
-            if not self.washes and Carrying.past[-1:] == ((place, "plain"),)
-            else Carrying.past
-        )
-        slower = 1.0 + CARRIED * (bool(before) and before[-1][1] == "treated")
-        Carrying.past = (*before, (place, run.arm.treatment["label"]))
-        Carrying.order = (*Carrying.order, (run.arm.name, run.arm.kind))
+        label = run.arm.treatment["label"]
+        before = [one for one, _, _ in Carrying.past]
+        slower = 1.0 + CARRIED * before[max(0, len(before) - self.lasts) :].count("treated")
+        slower *= 1.0 + self.switch * (bool(before) and before[-1] != label)
+        slower *= self.treated if label == "treated" else 1.0
+        Carrying.past = (*Carrying.past, (label, run.arm.name, run.arm.kind))
         responses = {name: value * slower for name, value in outcome.responses.items()}
         return replace(outcome, responses=responses)
 
@@ -62,9 +63,7 @@ def stood_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         monkeypatch.setattr(module, "MachineLock", lambda: MachineLock(tmp_path / "lock"))
     monkeypatch.setattr(StandInProbe, "on_job", staticmethod(lambda: None))
     monkeypatch.setattr(trial, "Runner", Carrying)
-    monkeypatch.setattr(Carrying, "washes", True)
     Carrying.past = ()
-    Carrying.order = ()
     (tmp_path / "state").mkdir()
     return tmp_path
 
@@ -87,43 +86,88 @@ def begin(database: Path, *, blocks: int, wash_in: bool = False) -> tuple[TrialD
         return store.data(ended.trial.header.id), ended.state, plan
 
 
-def test_when_the_control_fires_each_measured_run_comes_after_a_neutral_one_and_only_these_blocks_count(
+def stages_of(data: TrialData) -> list[WashIn | None]:
+    """Return the wash-in of the blocks, each stage once."""
+    return [wash_in for wash_in, _ in itertools.groupby(block.wash_in for block in data.blocks)]
+
+
+def test_when_runs_depend_on_the_one_before_neutral_runs_go_before_each_and_only_these_blocks_count(
     stood_in: Path,
 ) -> None:
     data, state, plan = begin(stood_in / "trial.db", blocks=120)
-    washed = [block.wash_in for block in data.blocks]
-    first = washed.index(True)
-    assert 5 <= first < 60
-    assert all(washed[first:])
+    stages = stages_of(data)
+    assert stages[0] is None
+    assert stages[1] == WashIn(Before.DRAWN)
+    assert stages[-1] is not None
+    assert stages[-1].before is Before.REFERENCE
     found = analyse(Spec.from_plan(plan), data.blocks)
     assert state is TrialState.DONE
     assert found.valid
     (carry_over,) = found.carry_over
-    assert carry_over.wash_in
+    assert carry_over.wash_in == stages[-1]
     assert carry_over.passed
+    assert not carry_over.suspected
+    assert carry_over.switching is None
     (effect,) = [one for one in found.effects if one.primary]
-    assert effect.blocks == sum(washed)
+    assert effect.blocks == sum(block.wash_in == stages[-1] for block in data.blocks)
     assert effect.value == pytest.approx(1.0, abs=0.01)
-    # the last block: the reference before each arm, in the order of its slots
+    # the last block: neutral runs before each arm, in the order of its slots
     runs = plan.block(plan.conditions[0], 119).runs
-    expected = [pair for run in runs for pair in (("plain", ArmKind.TREATMENT), (run.arm.name, run.arm.kind))]
-    assert list(Carrying.order[-len(expected) :]) == expected
+    neutral = ("plain", "plain", ArmKind.TREATMENT)
+    expected = []
+    for run in runs:
+        expected += stages[-1].runs * [neutral] + [(run.arm.treatment["label"], run.arm.name, run.arm.kind)]
+    assert list(Carrying.past[-len(expected) :]) == expected
 
 
-def test_carry_over_that_the_neutral_run_does_not_stop_makes_the_trial_invalid(
+def test_carry_over_that_outlasts_one_neutral_run_gets_more_of_them(
     stood_in: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Carrying, "washes", False)
-    data, state, plan = begin(stood_in / "trial.db", blocks=120)
-    assert any(block.wash_in for block in data.blocks)
+    monkeypatch.setattr(Carrying, "lasts", 3)
+    data, state, plan = begin(stood_in / "trial.db", blocks=150)
+    last = stages_of(data)[-1]
+    assert last is not None
+    assert last.runs >= 3
+    assert state is TrialState.DONE
+    (effect,) = [one for one in analyse(Spec.from_plan(plan), data.blocks).effects if one.primary]
+    assert effect.value == pytest.approx(1.0, abs=0.01)
+
+
+def test_carry_over_that_the_longest_wash_in_does_not_stop_makes_the_trial_invalid(
+    stood_in: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Carrying, "lasts", 8)
+    data, state, plan = begin(stood_in / "trial.db", blocks=250)
+    last = stages_of(data)[-1]
+    assert last is not None
+    assert last.runs == 6
     assert state is TrialState.INVALID
     (reason,) = analyse(Spec.from_plan(plan), data.blocks).invalid_reasons
-    assert "despite a neutral run before each" in reason
+    assert "despite 6 neutral runs before each" in reason
+
+
+def test_where_the_switch_costs_runs_of_the_same_level_go_before_each_and_the_cost_is_reported(
+    stood_in: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Carrying, "lasts", 0)
+    monkeypatch.setattr(Carrying, "switch", 0.2)
+    monkeypatch.setattr(Carrying, "treated", 0.85)
+    data, state, plan = begin(stood_in / "trial.db", blocks=120)
+    last = stages_of(data)[-1]
+    assert last is not None
+    assert last.before is Before.SAME
+    assert state is TrialState.DONE
+    found = analyse(Spec.from_plan(plan), data.blocks)
+    (effect,) = [one for one in found.effects if one.primary]
+    assert effect.value == pytest.approx(0.85, abs=0.01)
+    (carry_over,) = found.carry_over
+    assert carry_over.switching is not None
+    assert carry_over.switching.size == pytest.approx(1.2, abs=0.05)
 
 
 def test_a_study_may_ask_for_the_neutral_runs_from_the_first_block_on(stood_in: Path) -> None:
     data, state, _ = begin(stood_in / "trial.db", blocks=30, wash_in=True)
-    assert all(block.wash_in for block in data.blocks)
+    assert all(block.wash_in == WashIn() for block in data.blocks)
     assert state is TrialState.DONE
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from iotrial.design.model import ArmKind
+from iotrial.design.model import ArmKind, Before, WashIn
 from iotrial.design.plan import Plan, condition_key
 from iotrial.errors import RequestError
 from iotrial.study.model import (
@@ -200,15 +200,35 @@ def test_a_pool_with_too_few_runs_of_neighbours_is_refused() -> None:
         Plan(study(workloads=(near,)), SEED)
 
 
-def test_a_wash_in_is_the_references_work_never_slowed_on_the_files_of_the_run_that_follows() -> None:
+@pytest.mark.parametrize("before", Before)
+def test_a_wash_in_is_never_slowed_and_works_on_the_files_of_the_run_that_follows(before: Before) -> None:
     plan = Plan(study(), SEED)
-    runs = plan.block(plan.conditions[0], 0).runs
+    condition = plan.conditions[0]
+    runs = plan.block(condition, 0).runs
     assert any(run.arm.stretched for run in runs)
     for run in runs:
-        neutral = plan.wash_in(run)
-        assert neutral.arm == plan.reference
-        assert not neutral.arm.stretched
-        assert (neutral.slot, neutral.files) == (run.slot, run.files)
+        lead, _ = plan.wash_in(WashIn(before), condition, 0, run)
+        assert not lead.arm.stretched
+        assert (lead.slot, lead.files) == (run.slot, run.files)
+        if before is Before.REFERENCE:
+            assert lead.arm == plan.reference
+        if before is Before.SAME:
+            assert lead.arm.treatment == run.arm.treatment
+
+
+def test_a_drawn_wash_in_has_the_runs_own_level_in_half_of_the_runs_and_another_in_the_rest() -> None:
+    plan = Plan(study(), SEED)
+    condition = plan.conditions[0]
+    drawn: dict[str, list[bool]] = {}
+    for index in range(200):
+        for run in plan.block(condition, index).runs:
+            lead, other = plan.wash_in(WashIn(Before.DRAWN), condition, index, run)
+            assert other is (lead.arm.treatment != run.arm.treatment)
+            if other and run.arm.treatment != plan.reference.treatment:
+                assert lead.arm == plan.reference
+            drawn.setdefault(run.arm.name, []).append(other)
+    for coins in drawn.values():  # 4.5 standard deviations of a fair coin
+        assert abs(sum(coins) - len(coins) / 2) < 4.5 * len(coins) ** 0.5 / 2
 
 
 def test_a_round_holds_each_undecided_condition_once_in_an_order_of_its_own() -> None:

@@ -1,16 +1,46 @@
-"""Carry-over: how often the control fires in valid trials, and how soon when a run affects the next one."""
+"""Carry-over: how often its rules disturb valid trials, how soon they find it, and what is published then.
+
+``carry_over`` is about the exact bets alone. ``dependence_table`` is about the least squares that start the wash-in, and
+``stages_table`` conducts whole trials through the stages of the wash-in.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 
 from exact import rate
 from iotrial.design.keyed import Stream, new_seed
-from iotrial.stats.carryover import Unit, paths
-from simulated.noise import NOISES, Floats, Rng
+from iotrial.design.model import ArmKind, WashIn
+from iotrial.design.plan import Plan
+from iotrial.stats.analyse import look_due
+from iotrial.stats.carryover import Unit, at_stake, judge_carry_over, paths
+from iotrial.stats.dependence import SCORE, Table, dependences
+from iotrial.stats.eprocess import interval
+from iotrial.stats.model import CarryOver, Observation, ObservedBlock, Verdict
+from iotrial.stats.spec import Spec
+from iotrial.stats.verdict import judge
+from iotrial.stats.wash_in import is_longest, judged
+from iotrial.study.model import (
+    Better,
+    Budget,
+    Factor,
+    LabSpec,
+    Level,
+    Response,
+    Role,
+    Scale,
+    Setting,
+    Study,
+    Workload,
+)
+from iotrial.workloads.files import FilesWork
+from simulated.noise import NOISES, Floats, Noise, Rng
 from simulated.process import largest
 
 BLOCK_SD = 0.05
@@ -89,3 +119,389 @@ def _fires(units: Sequence[Unit]) -> float:
 
 def _contrasts(units: Sequence[Unit]) -> list[float]:
     return [unit.values[unit.arms.index("B")] - unit.values[unit.arms.index("A")] for unit in units]
+
+
+# the least squares: sound trials
+
+RUN_SD = 0.035
+
+
+def _exponential(rng: Rng, trials: int, slots: int) -> Floats:
+    return rng.exponential(size=(trials, slots))
+
+
+def _lognormal(rng: Rng, trials: int, slots: int) -> Floats:
+    return np.exp(rng.normal(size=(trials, slots)))
+
+
+def _two_modes(rng: Rng, trials: int, slots: int) -> Floats:
+    return rng.normal(size=(trials, slots)) + 8.0 * (rng.random((trials, slots)) < 0.3)
+
+
+def _in_pairs(rng: Rng, trials: int, slots: int) -> Floats:
+    """Pairs of runs that share a disturbance, out of step with the blocks."""
+    shared = np.repeat(rng.standard_t(3, size=(trials, slots // 2 + 1)), 2, axis=1)[:, 1 : slots + 1]
+    return shared + 0.3 * rng.normal(size=(trials, slots))
+
+
+def _phases(rng: Rng, trials: int, slots: int) -> Floats:
+    """Quiet and loud phases of some 30 runs, four times as noisy."""
+    loud = np.repeat(rng.random((trials, slots // 30 + 1)) < 0.5, 30, axis=1)[:, :slots]
+    return rng.normal(size=(trials, slots)) * np.where(loud, 4.0, 1.0)
+
+
+def _sawtooth(rng: Rng, trials: int, slots: int) -> Floats:
+    """A level that climbs for 5 to 12 runs and falls back, as between two flushes."""
+    period = rng.integers(5, 13, size=(trials, 1))
+    at = (np.arange(slots) + rng.integers(0, 12, size=(trials, 1))) % period
+    return 4.0 * at / period + rng.normal(size=(trials, slots))
+
+
+#: those with which the rule was set, and those kept for the table
+SET_WITH: dict[str, Noise] = {
+    **NOISES,
+    "exponential": _exponential,
+    "lognormal": _lognormal,
+    "two modes": _two_modes,
+}
+HELD_OUT: dict[str, Noise] = {"in pairs": _in_pairs, "loud phases": _phases, "sawtooth": _sawtooth}
+
+
+def _scaled(noise: Floats) -> Floats:
+    """Scale to a run's standard deviation, by a robust scale of neighbouring differences."""
+    return noise * RUN_SD * math.sqrt(2.0) / (1.4826 * float(np.median(np.abs(np.diff(noise, axis=1)))))
+
+
+def dependence_table(rng: Rng, scale: float) -> str:
+    """Simulate sound trials, with the least squares at every look that is due."""
+    trials, blocks = max(20, int(2000 * scale)), 200
+    out = [
+        f"**Least squares on the runs before: {trials} sound trials of {blocks} blocks of two arms and their controls, "
+        f"looks as in a trial** [95 % bounds]",
+        "",
+        f"An effect of 10 %. The rule fires at a score of {SCORE:g}.",
+        "",
+        "| noise | fires | largest score: median, 99 % |",
+        "| --- | --- | --- |",
+    ]
+    for name, make in {**SET_WITH, **HELD_OUT}.items():
+        noise = _scaled(make(rng, trials, blocks * len(ARMS)))
+        seed = new_seed()
+        largest = np.array([_largest(row, _orders(seed, trial, blocks)) for trial, row in enumerate(noise)])
+        high = rate(int((largest >= SCORE).sum()), trials, 4)
+        out.append(f"| {name} | {high} | {np.median(largest):.1f}, {np.quantile(largest, 0.99):.1f} |")
+    return "\n".join(out)
+
+
+def _largest(noise: Floats, orders: Sequence[tuple[str, ...]]) -> float:
+    """Return the largest score at any look of a sound trial in which B is 10 % slower."""
+    own = {"A": 0.0, "B": math.log(1.1), "copy": 0.0, "slowed": SLOWED}
+    arms = [arm for order in orders for arm in order]
+    block = np.repeat(np.arange(len(orders)), [len(order) for order in orders])
+    value = noise[: len(arms)] + np.array([own[arm] for arm in arms])
+    codes = np.array([ARMS.index(arm) for arm in arms])
+    first = np.concatenate([[True], block[1:] != block[:-1]])
+    most, last = 0.0, 0
+    for done in range(1, len(orders) + 1):
+        if done < 3 or not look_due(done, last):
+            continue
+        last = done
+        which = block < done
+        table = Table(
+            value[which],
+            codes[which],
+            block[which],
+            block[which],
+            first[which],
+            np.ones(which.sum(), dtype=bool),
+        )
+        found = dependences(table, {("arm", "B"): codes[which] == ARMS.index("B")})
+        most = max([most, *(abs(one.score) for one in found)])
+    return most
+
+
+# whole trials, through the stages of the wash-in
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run stands: the runs before it (newest first; true with the level), its own level, whether it is the first of
+    its block."""
+
+    before: Sequence[bool]
+    own: bool
+    first: bool
+
+
+#: what earlier runs add to the logarithm of a run's time
+Mechanism = Callable[[Place], float]
+MOST_BLOCKS = 200
+
+
+def kernel(*sizes: float) -> Mechanism:
+    """Return carry-over: a run is longer by each of these shares if the run at that lag had the level."""
+    logs = [math.log1p(size) for size in sizes]
+    return lambda at: sum(size for size, held in zip(logs, at.before, strict=False) if held)
+
+
+def decay(size: float, factor: float, lags: int) -> Mechanism:
+    """Return carry-over that shrinks by a factor from run to run."""
+    return kernel(*(size * factor**lag for lag in range(lags)))
+
+
+def switch(cost: float, *, to: bool | None = None) -> Mechanism:
+    """Return a cost of switching, or only of switching to (or away from) the level."""
+    size = math.log1p(cost)
+    return lambda at: size * (bool(at.before) and at.before[0] != at.own and to in (None, at.own))
+
+
+def borders(size: float) -> Mechanism:
+    """Return carry-over into the first run of a block alone."""
+    return lambda at: math.log1p(size) * (at.first and bool(at.before) and at.before[0])
+
+
+def drawn(rng: Rng) -> Mechanism:
+    """Return carry-over with a size of 5 to 25 % that shrinks by .3 to .9 from run to run."""
+    return decay(rng.uniform(0.05, 0.25), rng.uniform(0.3, 0.9), 6)
+
+
+def written(rng: Rng) -> Mechanism:
+    """Return carry-over by what earlier runs wrote: a random amount, five times as much with the level; .3 of what is left
+    to write stays from run to run. The median amount of a run with the level costs 10 %."""
+    left = 0.0
+
+    def more(at: Place) -> float:
+        nonlocal left
+        amount = rng.lognormal(0.0, 0.5) * (1.0 if at.before[0] else 0.2) if at.before else 0.0
+        left = left * 0.3 + amount
+        return math.log1p(0.1 * left)
+
+    return more
+
+
+def always(mechanism: Mechanism) -> Callable[[Rng], Mechanism]:
+    """Return a maker of this mechanism, in which nothing is random."""
+    return lambda _rng: mechanism
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A mechanism with the effect of the level itself (of runs in the steady state, for a cost of switching)."""
+
+    name: str
+    make: Callable[[Rng], Mechanism]
+    effect: float = 0.0
+
+
+REPORTED = (
+    Case("after B 20 %, two runs", always(kernel(0.2, 0.2))),
+    Case("after B 10 %, two runs", always(kernel(0.1, 0.1))),
+    Case("after B 10 %, three runs", always(kernel(0.1, 0.1, 0.1))),
+    Case("after B 10 %, halving", always(decay(0.1, 0.5, 10))),
+    Case("after B 5 %, one run", always(kernel(0.05))),
+    Case("after B 8 %, shrinking by .7 a run", always(decay(0.08, 0.7, 6))),
+    Case("a switch costs 8 %", always(switch(0.08))),
+    Case("B 15 % faster, a switch costs 20 %", always(switch(0.2)), math.log(0.85)),
+)
+#: kept for the table, not used to set the rule
+OTHERS = (
+    Case("after B 12 %, shrinking by .4 a run", always(decay(0.12, 0.4, 6))),
+    Case("after B 7 %, shrinking by .6 a run", always(decay(0.07, 0.6, 6))),
+    Case("after B 9 %, shrinking by .8 a run", always(decay(0.09, 0.8, 6))),
+    Case("after B 5 to 25 %, shrinking by .3 to .9, drawn", drawn),
+    Case("after B 10 %, but only the run after next", always(kernel(0.0, 0.1))),
+    Case("15 %, only into a block's first run", always(borders(0.15))),
+    Case("by bytes written before, 10 %", written),
+    Case("a switch costs 12 %", always(switch(0.12))),
+    Case("B 20 % faster, a switch costs 15 %", always(switch(0.15)), math.log(0.8)),
+    Case("only the switch back costs, 15 %", always(switch(0.15, to=False))),
+    Case("only the switch to B costs, 15 %", always(switch(0.15, to=True))),
+)
+SOUND = (
+    Case("sound, no effect", always(kernel())),
+    Case("sound, B 4 % slower", always(kernel()), math.log(1.04)),
+    Case("sound, B 10 % slower", always(kernel()), math.log(1.1)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """How a conducted trial ended. ``stages``: each wash-in, None first. ``runs``: with the unmeasured ones."""
+
+    verdict: Verdict | None
+    low: float
+    high: float
+    blocks: int
+    runs: int
+    stages: tuple[WashIn | None, ...]
+    carry_over: CarryOver
+
+    def wrong(self, effect: float) -> bool:
+        """Whether a valid trial published a direction or an equivalence that is not true."""
+        if self.verdict is None or self.verdict is Verdict.INCONCLUSIVE:
+            return False
+        if self.verdict is Verdict.EQUIVALENT:
+            return abs(effect) > math.log1p(STUDY.margin)
+        return (self.verdict is Verdict.SLOWER) is not (effect > 0.0) or effect == 0.0
+
+
+STUDY = Study(
+    name="two",
+    title="",
+    question="",
+    why="",
+    margin=0.03,
+    alpha=0.05,
+    lab=LabSpec(),
+    budget=Budget(),
+    factors=(
+        Factor(
+            "arm",
+            Role.TREATMENT,
+            (Level("A", (Setting("knob", "A"),)), Level("B", (Setting("knob", "B"),))),
+            "A",
+            ("A", "B"),
+        ),
+    ),
+    fixed=(),
+    workloads=(Workload("w", "files", FilesWork(operations=("read",), files=5, pool=5)),),
+    claims=(),
+    text="",
+    origin="",
+    responses=(Response("w", "wall", "s", Scale.LOG, Better.LOWER, primary=True),),
+)
+
+
+def conduct(case: Case, rng: Rng, noise: Iterator[float], *, blocks: int = MOST_BLOCKS) -> Published:
+    """Conduct one trial as the conductor does, until it is decided. The controls are taken as seen and passed."""
+    plan = Plan(STUDY, "".join(f"{byte:02x}" for byte in rng.bytes(16)), controls_first=CONTROLS_FIRST)
+    spec, condition, mechanism = Spec.from_plan(plan), plan.conditions[0], case.make(rng)
+    done: list[ObservedBlock] = []
+    stages: list[WashIn | None] = [None]
+    past: list[bool] = []
+    look, runs, last = None, 0, 0
+
+    def run(label: str, *, first: bool) -> float:
+        nonlocal runs
+        own = label == "B"
+        value = next(noise) + mechanism(Place(past, own, first)) + case.effect * own
+        past.insert(0, own)
+        del past[12:]
+        runs += 1
+        return value
+
+    for index in range(blocks):
+        wash_in = None if look is None else look[0].upcoming
+        if wash_in != stages[-1]:
+            stages.append(wash_in)
+        observations = []
+        for planned in plan.block(condition, index).runs:
+            other = False
+            if wash_in is not None:
+                lead, other = plan.wash_in(wash_in, condition, index, planned)
+                for _ in range(wash_in.runs):
+                    run(lead.arm.treatment["arm"], first=False)
+            value = run(planned.arm.treatment["arm"], first=planned.slot == 0)
+            value += SLOWED * (planned.arm.kind is ArmKind.POSITIVE)
+            observations.append(
+                Observation(
+                    planned.arm.name, planned.arm.kind, planned.arm.treatment, planned.slot, float(runs),
+                    {"wall": math.exp(value)}, after_other=other,
+                )
+            )  # fmt: skip
+        done.append(ObservedBlock(condition.key, index, tuple(observations), wash_in=wash_in))
+        if look_due(index + 1, last) or index + 1 == blocks:
+            last = index + 1
+            look = _look(spec, done)
+            if look[2]:
+                break
+    assert look is not None
+    carry, (verdict, low, high), _ = look
+    return Published(verdict if carry.passed else None, low, high, last, runs, tuple(stages), carry)
+
+
+def _look(spec: Spec, done: Sequence[ObservedBlock]) -> tuple[CarryOver, tuple[Verdict, float, float], bool]:
+    """Return the carry-over control, the verdict with its interval, and whether the trial ends, as ``analyse_condition``
+    does (tests/truth/test_simulated_stages.py); only faster."""
+    counted = judged(done)
+    control = judge_carry_over(spec, spec.conditions[0], counted, done)
+    assert control is not None
+    carry = control.carry_over
+    if carry.held:
+        return (
+            carry,
+            (Verdict.INCONCLUSIVE, -math.inf, math.inf),
+            not carry.passed and is_longest(carry.wash_in),
+        )
+    values = []
+    for block in counted:
+        logs = {run.arm: math.log(run.responses["wall"]) for run in block.observations}
+        values.append(logs["B"] - logs["A"])
+    response, (term,) = spec.responses[0], spec.terms
+    found = interval(values, spec.alpha_of(term, response), margin=spec.margin_of(response))
+    judgement = judge(found, response, margin=spec.margin)
+    effect = SimpleNamespace(
+        factor=term.factor,
+        level=term.level,
+        reference=term.reference,
+        response=response.name,
+        verdict=judgement.verdict,
+        value=None if found.estimate is None else math.exp(found.estimate),
+        scale=response.scale,
+        margin=spec.margin,
+    )
+    carry = at_stake(spec, control, [effect])  # type: ignore[list-item]
+    low, high = (
+        (-math.inf if found.low is None else found.low),
+        (math.inf if found.high is None else found.high),
+    )
+    lost = not carry.passed and is_longest(carry.wash_in)
+    ends = judgement.decided and carry.passed and not carry.held and not carry.doubtful
+    verdict = Verdict.INCONCLUSIVE if carry.held else judgement.verdict
+    return carry, (verdict, low, high), ends or lost
+
+
+def stages_table(rng: Rng, scale: float) -> str:
+    """Conduct trials with carry-over, with a cost of switching, and with neither."""
+    trials = max(10, int(200 * scale))
+    out = [
+        f"**Trials of two arms through the stages of the wash-in: {trials} a row, run SD {100 * RUN_SD:g} %, at most "
+        f"{MOST_BLOCKS} blocks** [95 % bounds]",
+        "",
+        "No effect of B unless the row says so. Wrong: a valid trial published a direction or an equivalence that is not "
+        "true; a sound trial may do so with probability .05.",
+        "",
+        "| | wash-in begins | published wrong | equivalent | undecided | invalid | last stage | blocks: median, 90 % | "
+        "runs: median |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for case in (*SOUND, *REPORTED, *OTHERS):
+        out.append(_row(case, [conduct(case, rng, _normal(rng)) for _ in range(trials)]))
+    return "\n".join(out)
+
+
+def _normal(rng: Rng) -> Iterator[float]:
+    while True:
+        yield from rng.normal(0.0, RUN_SD, size=500).tolist()
+
+
+def _row(case: Case, trials: Sequence[Published]) -> str:
+    number = len(trials)
+    stages = Counter(_stage(one.stages[-1]) for one in trials)
+    blocks, runs = ([getattr(one, name) for one in trials] for name in ("blocks", "runs"))
+    cells = [
+        case.name,
+        rate(sum(len(one.stages) > 1 for one in trials), number),
+        rate(sum(one.wrong(case.effect) for one in trials), number),
+        f"{sum(one.verdict is Verdict.EQUIVALENT for one in trials) / number:.2f}",
+        f"{sum(one.verdict is Verdict.INCONCLUSIVE for one in trials) / number:.2f}",
+        f"{sum(one.verdict is None for one in trials) / number:.2f}",
+        ", ".join(f"{name} {count / number:.2f}" for name, count in stages.most_common(3)),
+        f"{np.median(blocks):.0f}, {np.quantile(blocks, 0.9):.0f}",
+        f"{np.median(runs):.0f}",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _stage(wash_in: WashIn | None) -> str:
+    return "none" if wash_in is None else f"{wash_in.runs} {wash_in.before}"

@@ -99,6 +99,7 @@ def analyse_condition(
     effects = tuple(_effects(estimands, spec))
     carry_over = None if found is None else at_stake(spec, found, effects)
     held = carry_over is not None and carry_over.held
+    doubtful = carry_over is not None and carry_over.doubtful
     failed = carry_over is not None and not carry_over.passed
     lost = carry_over is not None and failed and is_longest(carry_over.wash_in)
     race = _race(spec, condition, runs, controls)
@@ -108,7 +109,7 @@ def analyse_condition(
         effects=tuple(map(_withheld, effects)) if held else effects,
         controls=controls,
         blocks=sum(block.void is None for block in blocks),
-        decided=enough and not held and not failed,
+        decided=enough and not held and not failed and not doubtful,
         control_failed=lost or not all(control.passed for control in controls),
         carry_over=carry_over,
         race=race,

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -62,19 +62,20 @@ _CLIP = 3.0
 _MAD = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
 _TINY = 1e-12
 _TIMES = frozenset({"s", "ms", "us", "µs", "ns", "min", "h"})
-#: score, and share of the effect explained, from which a dependence puts a verdict at stake
-_SCORE_AT_STAKE = 3.0
-_SHARE = 1.0 / 3.0
+#: scores from which a dependence puts a verdict at stake, or in doubt, and the share of the effect that it may explain
+_SCORE_AT_STAKE = 4.0
+_SCORE_OF_DOUBT = 2.5
+_SCORE_OF_LASTING = 2.0
+_SHARE = 0.2
 _LOG_LARGEST = 690.0  # exp(690) is still finite
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The carry-over control of a condition, with what the least squares found (``arms``: the number of each arm there)."""
+    """The carry-over control of a condition, with all that the least squares found."""
 
     carry_over: CarryOver
-    dependences: Sequence[Dependence] = ()
-    arms: Mapping[str, int] = field(default_factory=dict)
+    dependences: Sequence[Dependence]
 
 
 def judge_carry_over(
@@ -99,36 +100,26 @@ def judge_carry_over(
     passed = most.largest < math.log(1.0 / alpha)
     after = _followers(every, most)
     shift, score = _shift(response, blocks, after), 0.0
-    table, arms = _table(units)
-    fitted = dependences(table, _held(units, tried))
+    fitted = dependences(_table(units), _held(units, tried))
     strongest = max(fitted, key=lambda one: round(abs(one.score), 6), default=None)
-    suspected = strongest is not None and abs(strongest.score) >= score_needed(
-        len(tried) * len(spec.conditions)
-    )
+    suspected = strongest is not None and abs(strongest.score) >= score_needed(_questions(spec))
     factor, level = most.factor, most.level
     if strongest is not None:
         score = strongest.score
         if suspected and passed:
             factor, level, shift = strongest.factor, strongest.level, strongest.largest
-    drawn = [
-        block
-        for block in every
-        if block.condition == condition.key
-        and block.wash_in is not None
-        and block.wash_in.before is Before.DRAWN
-    ]
-    switching = judge_switching(spec, response, drawn)
-    fails = suspected or not passed
+    mine = [block for block in every if block.condition == condition.key]
     now, following = blocks[-1].wash_in, blocks[-1].wash_in
-    if fails or (drawn and blocks[-1] is drawn[-1]):
-        lasting = strongest is not None and abs(strongest.score) >= _SCORE_AT_STAKE
+    switching, drawing = judge_switching(spec, response, mine), now is not None and now.before is Before.DRAWN
+    if suspected or not passed or drawing:
+        lasting = drawing and _lasts(spec, response, mine, every, strongest)
         following = upcoming(spec, now, switching, lasting=lasting)
     carry_over = CarryOver(
         condition={**condition.levels, "workload": condition.workload},
         response=response.name,
         factor=factor,
         level=level,
-        others=tuple(label for name, label in _labels(spec.terms) if name == factor and label != level),
+        others=_others(spec, factor, level),
         across=most.across,
         ratio=on_scale(shift, response),
         unit=response.unit,
@@ -144,49 +135,79 @@ def judge_carry_over(
         switching=None if switching is None else switching.in_units(response),
         unaffected=() if passed else tuple(_unaffected(spec, condition, blocks, after)),
     )
-    return Judged(carry_over, fitted, arms)
+    return Judged(carry_over, fitted)
+
+
+def _lasts(
+    spec: Spec,
+    response: Response,
+    mine: Sequence[ObservedBlock],
+    every: Sequence[ObservedBlock],
+    strongest: Dependence | None,
+) -> bool:
+    """Return whether carry-over seems to last longer than one run.
+
+    It does if the blocks with drawn levels show it from one measured run to the next (``strongest``), over the unmeasured
+    one in between, or if those without wash-in fit a pattern of several runs best."""
+    if strongest is not None and abs(strongest.score) >= _SCORE_OF_LASTING:
+        return True
+    units = _units(spec, response, [block for block in mine if block.wash_in is None], every)
+    found = dependences(_table(units), _held(units, levels_tried(spec.terms)))
+    most = max(found, key=lambda one: round(abs(one.score), 6), default=None)
+    return most is not None and most.pattern.weights != (1.0,)
 
 
 def at_stake(spec: Spec, judged: Judged, effects: Iterable[Effect]) -> CarryOver:
-    """Suspect carry-over on less evidence where a verdict of the condition hangs on it.
+    """Return the control, with less evidence needed where a verdict of the condition hangs on it.
 
-    That is a verdict other than "equivalent" or "undecided" on the response of the control, if a pattern with a score of at
-    least ``_SCORE_AT_STAKE`` would explain at least ``_SHARE`` of the effect."""
+    That is a verdict on the response of the control, if what one run does to a later one is at least ``_SHARE`` of the
+    effect, or half the margin where the verdict is "equivalent". A cost of switching may bias a comparison by as much, and in
+    either direction. From a score of ``_SCORE_AT_STAKE`` on carry-over is then suspected, from ``_SCORE_OF_DOUBT`` on the
+    trial goes on."""
     one = judged.carry_over
     if one.held:
         return one
-    terms = {(term.factor, term.level, term.reference): term for term in spec.terms}
-    for effect in effects:
-        term = terms[effect.factor, effect.level, effect.reference]
-        if effect.response != one.response or effect.verdict in (Verdict.EQUIVALENT, Verdict.INCONCLUSIVE):
-            continue
-        size = effect.value or 0.0
-        if effect.scale is Scale.LOG:
-            size = math.log(size) if size > 0.0 else 0.0
-        weights = {judged.arms[arm]: weight for arm, weight in term.weights.items() if arm in judged.arms}
-        for found in judged.dependences:
-            explained = found.bias(weights) * math.copysign(1.0, size)
-            if abs(found.score) >= _SCORE_AT_STAKE and explained >= _SHARE * abs(size) > 0.0:
-                ratio = math.exp(found.largest) if effect.scale is Scale.LOG else found.largest
-                return replace(
-                    one,
-                    factor=found.factor,
-                    level=found.level,
-                    others=tuple(
-                        label
-                        for name, label in _labels(spec.terms)
-                        if name == found.factor and label != found.level
-                    ),
-                    ratio=ratio,
-                    score=found.score,
-                    suspected=True,
-                    passed=one.passed and not is_longest(one.wash_in),
-                    upcoming=upcoming(spec, one.wash_in, None, lasting=False),
-                )
-    return one
+    limits = [
+        math.log1p(effect.margin) / 2.0 if effect.verdict is Verdict.EQUIVALENT else _SHARE * _size(effect)
+        for effect in effects
+        if effect.response == one.response and effect.verdict is not Verdict.INCONCLUSIVE
+    ]
+    least = min(limits, default=math.inf)
+    relevant = [found for found in judged.dependences if abs(found.largest) >= least]
+    most = max(relevant, key=lambda found: round(abs(found.score), 6), default=None)
+    if most is None or abs(most.score) < score_needed(_questions(spec), _SCORE_OF_DOUBT):
+        return one
+    if abs(most.score) < score_needed(_questions(spec), _SCORE_AT_STAKE):
+        return replace(one, doubtful=True)
+    return replace(
+        one,
+        factor=most.factor,
+        level=most.level,
+        others=_others(spec, most.factor, most.level),
+        ratio=math.exp(most.largest) if one.scale is Scale.LOG else most.largest,
+        score=most.score,
+        suspected=True,
+        passed=one.passed and not is_longest(one.wash_in),
+        upcoming=upcoming(spec, one.wash_in, None, lasting=False),
+    )
 
 
-def _table(units: Sequence[Unit]) -> tuple[Table, dict[str, int]]:
+def _questions(spec: Spec) -> int:
+    return len(levels_tried(spec.terms)) * len(spec.conditions)
+
+
+def _size(effect: Effect) -> float:
+    """Return the size of an effect on the scale of comparison; infinite if it is unknown."""
+    if effect.value is None or (effect.scale is Scale.LOG and effect.value <= 0.0):
+        return math.inf
+    return abs(math.log(effect.value) if effect.scale is Scale.LOG else effect.value)
+
+
+def _others(spec: Spec, factor: str, level: str) -> tuple[str, ...]:
+    return tuple(label for name, label in _labels(spec.terms) if name == factor and label != level)
+
+
+def _table(units: Sequence[Unit]) -> Table:
     return arranged(
         [unit.values for unit in units],
         [unit.arms for unit in units],

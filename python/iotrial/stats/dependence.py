@@ -82,7 +82,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Dependence:
-    """The dependence on a level by one pattern: the coefficient of a run (``size``), its score, and its mean by arm.
+    """The dependence on a level by one pattern: the coefficient of a run (``size``) and its score.
 
     ``largest``: what one run with the level does to a later one at most.
     """
@@ -92,15 +92,10 @@ class Dependence:
     pattern: Pattern
     size: float
     score: float
-    means: Mapping[int, float]
 
     @property
     def largest(self) -> float:
         return self.size * max(self.pattern.weights)
-
-    def bias(self, weights: Mapping[int, float]) -> float:
-        """Return what the dependence adds to a contrast with these weights by arm."""
-        return self.size * sum(weight * self.means.get(arm, 0.0) for arm, weight in weights.items())
 
 
 def dependences(table: Table, held: Mapping[tuple[str, str], Flags]) -> list[Dependence]:
@@ -114,18 +109,16 @@ def dependences(table: Table, held: Mapping[tuple[str, str], Flags]) -> list[Dep
     columns = np.column_stack([_column(held[pair], pattern) for pair, pattern in names])[which]
     residuals = Residuals(table, columns)
     sizes, scores = residuals.alone()
-    arms = table.arm[which]
-    found = []
-    for place, (pair, pattern) in enumerate(names):
-        if scores[place] != 0.0:
-            means = {int(arm): float(columns[arms == arm, place].mean()) for arm in np.unique(arms)}
-            found.append(Dependence(*pair, pattern, float(sizes[place]), float(scores[place]), means))
-    return found
+    return [
+        Dependence(*pair, pattern, float(sizes[place]), float(scores[place]))
+        for place, (pair, pattern) in enumerate(names)
+        if scores[place] != 0.0
+    ]
 
 
-def score_needed(questions: int) -> float:
-    """Return the score from which runs count as dependent, with this many levels and conditions to choose from."""
-    return -NormalDist().inv_cdf(NormalDist().cdf(-SCORE) / max(1, questions))
+def score_needed(questions: int, alone: float = SCORE) -> float:
+    """Return the score that as many questions (levels and conditions) need for the p-value of ``alone`` for one."""
+    return -NormalDist().inv_cdf(NormalDist().cdf(-alone) / max(1, questions))
 
 
 def _column(held: Flags, pattern: Pattern) -> Floats:
@@ -224,8 +217,8 @@ def arranged(
     arms: Sequence[Sequence[str]],
     blocks: Sequence[int],
     own: Sequence[bool],
-) -> tuple[Table, dict[str, int]]:
-    """Lay out units in time order as a table; also return the number of each arm."""
+) -> Table:
+    """Lay out units in time order as a table."""
     sizes = [len(unit) for unit in arms]
     number = {name: place for place, name in enumerate(sorted({arm for unit in arms for arm in unit}))}
     value = np.array([one for unit in values for one in unit], dtype=np.float64)
@@ -233,7 +226,7 @@ def arranged(
     whole = np.array(
         [mine and all(map(math.isfinite, one)) for one, mine in zip(values, own, strict=True)], dtype=bool
     )
-    table = Table(
+    return Table(
         value=np.where(np.isfinite(value), value, 0.0),
         arm=np.array([number[arm] for unit in arms for arm in unit], dtype=np.intp),
         unit=unit,
@@ -241,4 +234,3 @@ def arranged(
         first=np.concatenate([[True, *[False] * (size - 1)] for size in sizes if size]).astype(bool),
         counted=np.repeat(whole, sizes),
     )
-    return table, number

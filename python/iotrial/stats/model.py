@@ -397,8 +397,9 @@ class CarryOver:
     control fails at 1 / ``alpha``. ``across``: between blocks, else inside them. ``blocks`` counts those that gave a bet.
     ``wash_in``: the unmeasured runs before each measured one, of the blocks that are judged. ``score``: that of the least
     squares (``dependence.py``). ``suspected``: the runs seem to depend on those before them, so no verdict is given before a
-    wash-in. ``upcoming``: the wash-in of the next block. ``passed``: false if the exact control failed, or if the runs still
-    depend on those before them with the longest wash-in. ``switching``: what a switch costs, where that was found.
+    wash-in. ``doubtful``: a verdict might rest on such a dependence, so more blocks are needed. ``upcoming``: the wash-in of
+    the next block. ``passed``: false if the exact control failed, or if the runs still depend on those before them with the
+    longest wash-in. ``switching``: what a switch costs, where that was found.
     """
 
     condition: Mapping[str, str]
@@ -417,6 +418,7 @@ class CarryOver:
     wash_in: WashIn | None = None
     score: float = 0.0
     suspected: bool = False
+    doubtful: bool = False
     upcoming: WashIn | None = None
     switching: SwitchCost | None = None
     unaffected: tuple[Unaffected, ...] = ()

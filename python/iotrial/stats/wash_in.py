@@ -31,8 +31,10 @@ from iotrial.study.model import Better, Response
 #: numbers of unmeasured runs, one stage after the other
 RUNS = (1, 3, 6)
 #: blocks with drawn levels: at least, and at most
-LEAST, MOST = 6, 24
+LEAST, MOST = 8, 24
 _SURE = 3.0  # score from which a cause counts as found
+#: range of a / c in which it is the switch that costs: 0, or -1 if only the switch away from the reference costs
+_LEAST_SHARE, _MOST_SHARE = -1.4, 0.5
 _LIKELY = 2.0  # score of a cost of switching that is enough after the most blocks
 
 
@@ -78,9 +80,12 @@ class Switching:
 
     @property
     def costs(self) -> bool:
-        """Whether it is the switch that costs, rather than the level before."""
+        """Whether it is the switch that costs, rather than the level before.
+
+        Where both are possible, the neutral run is right too: if only a switch back to the reference costs, a = c."""
         enough = _LIKELY if self.blocks >= MOST else _SURE
-        return self.cost_score >= enough and abs(self.cost) >= abs(self.carried) / 2.0
+        share = math.copysign(self.carried, self.carried_score) / max(abs(self.cost), 1e-300)
+        return self.cost_score >= enough and _LEAST_SHARE <= share <= _MOST_SHARE
 
     @property
     def decided(self) -> bool:
@@ -100,36 +105,42 @@ class Switching:
 
 
 def judge_switching(spec: Spec, response: Response, blocks: Sequence[ObservedBlock]) -> Switching | None:
-    """Judge the blocks of one condition that had a wash-in with drawn levels; None with too few."""
+    """Judge those of a condition's blocks that had a wash-in with drawn levels; None with too few."""
     references = {term.factor: term.reference for term in spec.terms}
-    known = [block for block in blocks if block.void is None]
+    known = [
+        block
+        for block in blocks
+        if block.void is None and block.wash_in is not None and block.wash_in.before is Before.DRAWN
+    ]
     if len(known) < LEAST:
         return None
     runs = [sorted(block.observations, key=lambda run: run.slot) for block in known]
     values = [[usable(run, response) for run in block] for block in runs]
-    table, _ = arranged(
+    table = arranged(
         [[math.nan if value is None else value for value in block] for block in values],
         [[run.arm for run in block] for block in runs],
         list(range(len(runs))),
         [True] * len(runs),
     )
-    which = table.counted
-    if not which.any():
+    if not table.counted.any():
         return None
     every = [run for block in runs for run in block]
-    other = np.array([run.after_other for run in every])[which]
+    other = np.array([run.after_other for run in every])
     neutral = np.array(
         [all(references.get(name, label) == label for name, label in run.treatment.items()) for run in every]
-    )[which]
-    residuals = Residuals(table, np.column_stack([other & neutral, other & ~neutral]).astype(np.float64))
+    )
+    # the measured runs before a run are covariates, since carry-over may last longer than the unmeasured run
+    earlier = [np.concatenate([np.zeros(lag, dtype=bool), ~neutral[:-lag]]) for lag in (1, 2)]
+    columns = np.column_stack([other & neutral, other & ~neutral, *earlier])[table.counted]
+    residuals = Residuals(table, columns.astype(np.float64))
     found = residuals.together()
     if found is None:
         return None
     size, covariance, freedom = found
-    carried, cost = np.array([0.5, -0.5]), np.array([0.5, 0.5])
+    carried, cost = np.array([0.5, -0.5, 0.0, 0.0]), np.array([0.5, 0.5, 0.0, 0.0])
     worse = -1.0 if response.better is Better.HIGHER else 1.0
     scores = [worse * _score(weights, size, covariance, freedom) for weights in (carried, cost)]
-    own = table.value[which][~other]
+    own = table.value[table.counted & ~other]
     return Switching(
         carried=float(carried @ size),
         cost=float(cost @ size),

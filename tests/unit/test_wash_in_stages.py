@@ -1,0 +1,124 @@
+"""The stages of the wash-in: what is drawn tells carry-over from a cost of switching; what the store keeps of them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from test_carryover import STUDY
+
+from iotrial.design.model import ArmKind, Before, WashIn
+from iotrial.design.plan import Plan
+from iotrial.errors import StoreError
+from iotrial.stats.model import Observation, ObservedBlock
+from iotrial.stats.spec import Spec
+from iotrial.stats.wash_in import RUNS, is_longest, judge_switching, judged, upcoming
+from iotrial.store.model import WASH_IN, RunRecord
+from iotrial.store.records import observation_of, wash_in_check, washed_in
+
+SEED = "3" * 32
+DRAWN = WashIn(Before.DRAWN)
+
+
+def drawn_blocks(
+    count: int, *, after_b: float, switch: float, sd: float = 0.03
+) -> tuple[Spec, list[ObservedBlock]]:
+    """Return blocks with drawn levels in which a run is longer by ``after_b`` after the other level than the reference, and
+    by ``switch`` after a level that is not its own."""
+    plan = Plan(STUDY, SEED, controls_first=24)
+    condition, rng, found = plan.conditions[0], np.random.default_rng(1), []
+    for index in range(count):
+        runs = []
+        for run in plan.block(condition, index).runs:
+            lead, other = plan.wash_in(DRAWN, condition, index, run)
+            before, own = lead.arm.treatment["fs"], run.arm.treatment["fs"]
+            value = rng.normal(0.0, sd) + after_b * (before == "xfs") + switch * (before != own)
+            responses = {"wall": 0.05 * math.exp(value)}
+            runs.append(
+                Observation(
+                    run.arm.name, run.arm.kind, run.arm.treatment, run.slot, 0.0, responses, None, other
+                )
+            )
+        found.append(ObservedBlock(condition.key, index, tuple(runs), wash_in=DRAWN))
+    return Spec.from_plan(plan), found
+
+
+def test_a_cost_of_switching_is_told_from_carry_over_with_its_size() -> None:
+    spec, blocks = drawn_blocks(20, after_b=0.0, switch=math.log(1.2))
+    found = judge_switching(spec, spec.responses[0], blocks)
+    assert found is not None
+    assert found.decided
+    assert found.costs
+    cost = found.in_units(spec.responses[0])
+    assert cost is not None
+    assert cost.size == pytest.approx(1.2, abs=0.04)
+    assert cost.typical == pytest.approx(0.05, rel=0.04)
+
+
+def test_carry_over_is_not_taken_for_a_cost_of_switching() -> None:
+    spec, blocks = drawn_blocks(20, after_b=math.log(1.2), switch=0.0)
+    found = judge_switching(spec, spec.responses[0], blocks)
+    assert found is not None
+    assert found.decided
+    assert not found.costs
+    assert math.exp(found.carried) == pytest.approx(1.2, abs=0.06)
+    assert found.in_units(spec.responses[0]) is None
+
+
+def test_few_blocks_with_drawn_levels_decide_nothing() -> None:
+    spec, blocks = drawn_blocks(5, after_b=0.0, switch=0.5)
+    assert judge_switching(spec, spec.responses[0], blocks) is None
+    assert upcoming(spec, DRAWN, None, lasting=False) == DRAWN
+
+
+def test_each_stage_has_more_runs_until_the_last() -> None:
+    spec, _ = drawn_blocks(1, after_b=0.0, switch=0.0)
+    assert upcoming(spec, None, None, lasting=False) == DRAWN
+    for before in (Before.REFERENCE, Before.SAME):
+        stages = [WashIn(before)]
+        while not is_longest(stages[-1]):
+            stages.append(upcoming(spec, stages[-1], None, lasting=False))
+        assert tuple(stage.runs for stage in stages) == RUNS
+        assert upcoming(spec, stages[-1], None, lasting=False) == stages[-1]
+
+
+def test_only_blocks_of_the_newest_stage_are_judged() -> None:
+    stages = [None, None, DRAWN, WashIn(), WashIn(), WashIn(runs=3), WashIn(runs=3)]
+    blocks = [ObservedBlock("c", index, (), wash_in=stage) for index, stage in enumerate(stages)]
+    assert [block.index for block in judged(blocks)] == [5, 6]
+    assert [block.index for block in judged(blocks[:2])] == [0, 1]
+    assert judged([]) == []
+
+
+def record(check: object) -> RunRecord:
+    return RunRecord(
+        condition="c", block=0, slot=0, arm="A", kind=ArmKind.TREATMENT.value, treatment={}, started_s=0.0,
+        checks={} if check is None else {WASH_IN: check},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("before", [Before.REFERENCE, Before.SAME])
+@pytest.mark.parametrize("runs", RUNS)
+def test_a_stored_wash_in_is_read_as_it_was(before: Before, runs: int) -> None:
+    wash_in = WashIn(before, runs)
+    assert washed_in([record(wash_in_check(wash_in, other=False))]) == wash_in
+
+
+def test_a_run_with_a_drawn_wash_in_keeps_whether_the_level_was_another() -> None:
+    for other in (False, True):
+        stored = record(wash_in_check(DRAWN, other=other))
+        assert washed_in([stored]) == DRAWN
+        assert observation_of(stored).after_other is other
+
+
+def test_trials_of_earlier_versions_had_one_neutral_run_or_none() -> None:
+    assert washed_in([record(None), record(True)]) == WashIn(Before.REFERENCE, 1)
+    assert washed_in([record(None)]) is None
+    assert wash_in_check(WashIn(), other=False) is True
+
+
+@pytest.mark.parametrize("check", ["other 3", "same", "same x", "same 1000", 3])
+def test_a_wash_in_of_an_unknown_kind_is_refused(check: object) -> None:
+    with pytest.raises(StoreError):
+        washed_in([record(check)])
