@@ -222,7 +222,7 @@ def unequal(rng: Rng, scale: float) -> str:
         "| noise | SD of the level / of the reference | 0 excluded | equivalent | the same two, bets without copies |",
         "| --- | --- | --- | --- | --- |",
     ]
-    for name in ("normal", "heavy-tailed (t, 3 df)", "autocorrelated (.9)"):
+    for name in ("normal", "heavy-tailed (t, 3 df)"):
         for ratio in (0.5, 2.0, 4.0):
             arms = design.arms(NOISES[name](rng, trials, design.slots))
             d = ratio * arms.treated - arms.plain
