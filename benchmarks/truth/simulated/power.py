@@ -14,17 +14,21 @@ from simulated.process import first_exclusion
 EFFECTS = (0.1, 0.3)
 BLOCKS = 400
 LOOKS = 10
-Test = Callable[[Floats, Floats], Floats]
+Test = Callable[[Floats, Floats, Floats], Floats]
 
 
 def tests() -> dict[str, Test]:
-    """Return, by name, the block at which a test of the two arms (trials by blocks) rejects, infinite if never."""
+    """Return, by name, the block at which a test of the two arms (trials by blocks) rejects, infinite if never.
+
+    The third argument is the copy less the reference, NaN in blocks without one.
+    """
     return {
-        "iotrial": lambda a, b: first_exclusion(b - a),
-        "t, 10 looks, O'Brien-Fleming": lambda a, b: group_sequential.first_rejection(
+        "iotrial": lambda a, b, copies: first_exclusion(b - a, copies=copies),
+        "iotrial without copies": lambda a, b, _: first_exclusion(b - a),
+        "t, 10 looks, O'Brien-Fleming": lambda a, b, _: group_sequential.first_rejection(
             b - a, group_sequential.spending(LOOKS)
         ),
-        "Welch once, 400": lambda a, b: np.where(others.welch_at(a, b, BLOCKS), float(BLOCKS), np.inf),
+        "Welch once, 400": lambda a, b, _: np.where(others.welch_at(a, b, BLOCKS), float(BLOCKS), np.inf),
     }
 
 
@@ -45,7 +49,7 @@ def power(rng: Rng, scale: float) -> str:
         arms = design.arms(make(rng, trials, design.slots))
         unit = float(arms.contrasts.std())
         for effect in EFFECTS:
-            cells = [_cell(test(arms.plain, arms.treated + effect * unit)) for test in chosen.values()]
+            cells = [_cell(test(arms.plain, arms.treated + effect * unit, arms.copies)) for test in chosen.values()]
             out.append(f"| {name} | {effect:.1f} | {' | '.join(cells)} |")
     return "\n".join(out)
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from iotrial.stats.betting import Side, log_paths
+from iotrial.design.plan import CONTROLS_FIRST
+from iotrial.stats.betting import Blocks, Side
 from simulated.noise import Floats, Rng
 
 MARGIN, BLOCKS = 0.03, 1000
@@ -54,18 +55,19 @@ def ends(rng: Rng, blocks: int, *, aim: float, alpha: float, reach: float = 3.0,
 
     ``aim`` is the margin of the aimed bet in SDs.
     """
-    d = rng.normal(size=blocks)
+    level, reference, copy = rng.normal(0.0, math.sqrt(0.5), (3, blocks))
+    at = np.arange(blocks)
+    copied = (at < CONTROLS_FIRST) | (at % 2 == 0)
+    data = Blocks.of(level - reference, np.where(copied, copy - reference, math.nan))
     grid = np.linspace(-reach, reach, points)
     parts = np.array_split(grid, max(1, points * blocks // _CELLS))
 
     def log_m(side: Side) -> Floats:
-        return np.concatenate([log_paths(d[None, :] - part[:, None], aim=aim, side=side) for part in parts])
+        return np.concatenate([data.against(part, aim=aim, side=side) for part in parts])
 
-    larger, smaller = log_m(Side.LARGER), log_m(Side.SMALLER)
-    # the process of both sides has half of the stake on each
-    low, high = hulls(grid, np.logaddexp(larger, smaller) - math.log(2.0), alpha)
-    floor, _ = hulls(grid, larger, alpha)
-    _, ceiling = hulls(grid, smaller, alpha)
+    low, high = hulls(grid, log_m(Side.BOTH), alpha)
+    floor, _ = hulls(grid, log_m(Side.LARGER), alpha)
+    _, ceiling = hulls(grid, log_m(Side.SMALLER), alpha)
     return Ends(low, high, floor, ceiling)
 
 

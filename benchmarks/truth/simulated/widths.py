@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
-from iotrial.stats.betting import Side, log_paths
+from iotrial.stats.betting import Blocks, Floats, Side, log_paths
 from iotrial.stats.confidence_set import blocks_to_bound
 from iotrial.stats.power import TABLE_ALPHAS, TABLE_RATIOS, TABLE_SHARES, blocks_to_resolve
-from simulated.noise import Floats, Rng
+from simulated.alarms import normal_blocks
+from simulated.noise import Rng
 
 _BLOCKS = (8, 14, 20, 40, 100, 200, 500, 1000, 2000, 4000)
 _ALPHAS = (0.05, 0.01, 0.001)
@@ -18,6 +20,8 @@ _SHOWN = (0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0)
 #: candidates at and beyond the margin, in margins: effects farther out are excluded sooner, except in the
 #: very first blocks
 _OUTWARD = np.array([1.0, 1.1, 1.3, 1.7, 2.5, 4.0, 8.0])
+#: margin in block SDs from which equivalence can come in the very first blocks
+_FEW_BLOCKS = 0.8
 #: blocks within which all series certainly end: 10 times (ln(1/alpha) + 5) times (SD over margin) squared,
 #: plus 120
 _LONGEST, _MORE = 10.0, 120
@@ -29,7 +33,11 @@ Passage = Callable[[Rng, float, int, int, list[float]], Floats]
 def power_table(rng: Rng) -> str:
     """Return the tables of python/iotrial/stats/power.py, as Python: blocks by alpha, ratio and share."""
     out = []
-    for name, passage in (("_EQUIVALENT", to_equivalence), ("_SEEN", to_see)):
+    for name, passage in (
+        ("_EQUIVALENT", to_equivalence),
+        ("_EQUIVALENT_COPIED", partial(to_equivalence, copied=True)),
+        ("_SEEN", to_see),
+    ):
         out.append(f"{name}: Table = (")
         found = [_quantiles(rng, passage, ratio) for ratio in TABLE_RATIOS]
         for i in range(len(TABLE_ALPHAS)):
@@ -42,7 +50,7 @@ def power_table(rng: Rng) -> str:
 def _quantiles(rng: Rng, passage: Passage, ratio: float) -> Floats:
     """Return blocks by alpha and share."""
     thresholds = [math.log(1.0 / alpha) for alpha in TABLE_ALPHAS]
-    series = 4000 if ratio >= 0.4 else 2000
+    series = 4000 if ratio >= 0.4 else 1000
     blocks = int(_LONGEST * (max(thresholds) + 5.0) / ratio**2) + _MORE
     found = passage(rng, ratio, series, blocks, thresholds)
     assert np.isfinite(found).all(), f"ratio {ratio}: a series has not ended within {blocks} blocks"
@@ -50,16 +58,23 @@ def _quantiles(rng: Rng, passage: Passage, ratio: float) -> Floats:
     return quantiles
 
 
-def to_equivalence(rng: Rng, ratio: float, series: int, blocks: int, thresholds: list[float]) -> Floats:
-    """Without an effect: blocks until each side's bets exclude every effect beyond the margin, of ``ratio`` block SDs."""
+def to_equivalence(
+    rng: Rng, ratio: float, series: int, blocks: int, thresholds: list[float], *, copied: bool = False
+) -> Floats:
+    """Without an effect: blocks until each side's bets exclude every effect beyond the margin, of ``ratio`` block SDs.
+
+    ``copied``: the reference has a copy in the first 24 blocks and then in every second one.
+    """
     found = np.zeros((series, len(thresholds)))
     # no interval is finite before, and without one there is no conclusion
-    found += [blocks_to_bound(threshold, aimed=True) for threshold in thresholds]
+    found += [blocks_to_bound(threshold, aimed=True, copied=copied) for threshold in thresholds]
+    outward = ratio * (_OUTWARD if ratio >= _FEW_BLOCKS else _OUTWARD[:1])
     for row in range(series):
-        d = rng.normal(size=blocks)
+        d, copies = (one[0] for one in normal_blocks(rng, 1, blocks, 1.0))
+        data = Blocks.of(d, copies if copied else ())
         for sign in (1.0, -1.0):
-            x = sign * d[None, :] - ratio * _OUTWARD[:, None]
-            found[row] = np.maximum(found[row], _passages(x, ratio, Side.SMALLER, thresholds).max(axis=0))
+            paths = data.scaled(sign).against(outward, aim=ratio, side=Side.SMALLER)
+            found[row] = np.maximum(found[row], _first_reached(paths, thresholds).max(axis=0))
     return found
 
 
@@ -74,9 +89,13 @@ def to_see(rng: Rng, ratio: float, series: int, blocks: int, thresholds: list[fl
 
 def _passages(x: Floats, aim: float, side: Side, thresholds: list[float]) -> Floats:
     """Return the block after which ln M of each row first reaches each threshold."""
-    log_f = np.maximum.accumulate(log_paths(x, aim=aim, side=side), axis=1)
+    return _first_reached(log_paths(x, aim=aim, side=side), thresholds)
+
+
+def _first_reached(paths: Floats, thresholds: list[float]) -> Floats:
+    log_f = np.maximum.accumulate(paths, axis=1)
     found = np.stack([(log_f < threshold).sum(axis=1) + 1.0 for threshold in thresholds], axis=1)
-    return np.where(found <= x.shape[1], found, np.inf)
+    return np.where(found <= paths.shape[1], found, np.inf)
 
 
 def widths(rng: Rng, scale: float) -> str:
@@ -94,7 +113,8 @@ def widths(rng: Rng, scale: float) -> str:
         out.append(f"| {alpha} | " + " | ".join("-" if math.isinf(c) else f"{c:.2f}" for c in cells) + " |")
     out += [
         "",
-        "**Blocks until no effect is called equivalent: in half of the trials / in four of five, by margin in block SDs**",
+        "**Blocks until no effect is called equivalent, with copies: in half of the trials / in four of five, by margin in "
+        "block SDs**",
         "",
         "| alpha | " + " | ".join(f"{ratio:g}" for ratio in _SHOWN) + " |",
         "| --- |" + " --- |" * len(_SHOWN),
@@ -102,7 +122,7 @@ def widths(rng: Rng, scale: float) -> str:
     for alpha in _ALPHAS:
         planned = [
             " / ".join(
-                f"{blocks_to_resolve(1.0, math.expm1(ratio), alpha=alpha, share=share) or math.inf:,.0f}"
+                f"{blocks_to_resolve(1.0, math.expm1(ratio), alpha=alpha, share=share, copied=True) or math.inf:,.0f}"
                 for share in (0.5, 0.8)
             )
             for ratio in _SHOWN

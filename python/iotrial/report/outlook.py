@@ -22,7 +22,7 @@ from iotrial.report.notation import elided
 from iotrial.stats.eprocess import blocks_to_interval
 from iotrial.stats.forecast import Comparison, Rules, blocks_needed
 from iotrial.stats.model import Effect, Scatter
-from iotrial.stats.spec import DeclaredBudget
+from iotrial.stats.spec import DeclaredBudget, Spec
 from iotrial.store.model import StoredTrial
 from iotrial.study.model import TYPICAL, DesignKind, Scale
 from iotrial.terminal import escape
@@ -173,7 +173,7 @@ def first_interval(
     if not without or any(effect.statistic != TYPICAL for effect in without):
         return None
     declared = DeclaredBudget.of(trial.header.options)
-    needed = [_blocks_to_interval(effect, declared) for effect in without]
+    needed = [_blocks_to_interval(plan, effect, declared) for effect in without]
     missing = [blocks - effect.blocks for blocks, effect in zip(needed, without, strict=True)]
     had, going = sum(_blocks_had(every).values()), len(_going(every))
     if min(missing) <= 0 or not had or not going:
@@ -182,11 +182,21 @@ def first_interval(
     return FirstInterval(len(without), min(needed), max(needed), seconds)
 
 
-def _blocks_to_interval(effect: Effect, declared: DeclaredBudget | None) -> int:
+def _copied(plan: Plan, effect: Effect) -> bool:
+    """Return whether the bets on the effects of this response use the copy of the reference."""
+    spec = Spec.from_plan(plan)
+    response = next((one for one in spec.responses if one.name == effect.response), None)
+    terms = [term for term in spec.terms if term.primary]
+    return response is not None and all(spec.copy_of_reference(term, response) for term in terms)
+
+
+def _blocks_to_interval(plan: Plan, effect: Effect, declared: DeclaredBudget | None) -> int:
     if effect.scale is not Scale.LOG:  # no margin, and no bet on the budget
         return blocks_to_interval(effect.family_alpha)
     share = 0.0 if declared is None else declared.share
-    return blocks_to_interval(effect.family_alpha, margin=effect.margin, budget_share=share)
+    return blocks_to_interval(
+        effect.family_alpha, margin=effect.margin, budget_share=share, copied=_copied(plan, effect)
+    )
 
 
 def _times_as_many(effect: Effect) -> float | None:
@@ -227,7 +237,7 @@ def _blocks(plan: Plan, effects: Sequence[Effect]) -> int | None:
             controls_first=plan.controls_first,
         )
         scatter = Scatter(sd, sd, sd, sd, effect.blocks)
-        comparison = Comparison(effect.response, scatter)
+        comparison = Comparison(effect.response, scatter, copied=_copied(plan, effect))
         needed, _ = blocks_needed(comparison, rules, sd if controls else None, len(effects))
         if needed is None:
             return None

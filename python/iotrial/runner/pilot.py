@@ -156,7 +156,12 @@ def line_of(pilot: Pilot, spec: Spec, condition: Condition) -> Line:
             arms = min(arms_of(term.weights) for term in primary)
             copies = copies_of(blocks, spec, response)
             scatter = scatter_of(copies)
-            found.append(_comparison(response, scatter, len(copies), arms=arms, effects=len(primary)))
+            copied = all(spec.copy_of_reference(term, response) for term in primary)
+            found.append(
+                _comparison(
+                    response, scatter, len(copies), arms=arms, effects=len(primary), copied=copied
+                )
+            )
     return Line(
         condition.key,
         tuple(found),
@@ -207,11 +212,14 @@ def _comparison(
     per_block: float = 1.0,
     stratum: str | None = None,
     effects: int = 1,
+    copied: bool = False,
 ) -> Comparison:
     reason = None
     if scatter is None:
         reason = f"the pilot has {blocks} usable blocks of it, and {FEWEST_BLOCKS} are needed"
-    return Comparison(response.name, scatter, arms, reason, per_block, stratum, effects, SCATTER_GROWS)
+    return Comparison(
+        response.name, scatter, arms, reason, per_block, stratum, effects, SCATTER_GROWS, copied
+    )
 
 
 def copies_of(blocks: list[ObservedBlock], spec: Spec, response: Response) -> list[list[float]]:

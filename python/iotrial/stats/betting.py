@@ -11,7 +11,7 @@ contrast, level less reference. The scale s of the bets is the root mean square 
 that does not change if runs change places: twice the variance within the block, which is x**2 for two runs.
 
 Five bets have l = +-theta / s, one sign for a larger and one for a smaller effect than d. If the response has a margin m, an
-*aimed* bet has l = +-m / s**2: for normal noise this bet gains most when the effect is a margin away from d. The *bold* bet
+*aimed* bet has l = +-m / s**2, at most as bold as theta = 1.6: for normal noise this bet gains most when the effect is a margin away from d. The *bold* bet
 risks almost everything on every block, so that large effects are found early.
 
 *Unequal scatter.* The mean over j assumes that the level's runs scatter as the reference's do. Let y be twice the distance
@@ -39,9 +39,11 @@ Flags = npt.NDArray[np.bool_]
 
 BETS = (0.15, 0.3, 0.6, 1.0, 1.6)
 #: theta and weight of the bold bet; chosen on normal noise and judged on others, see docs/method-details.md
-BOLD, BOLD_WEIGHT = 2.5, 0.1
+BOLD, BOLD_WEIGHT = 2.5, 0.05
 #: weight of the aimed bet among the bets of one side, which must exclude the margin
 AIMED_WEIGHT = 0.7
+#: most that the aimed bet risks, as a theta: else a first block with hardly any difference would ruin it
+MOST_AIMED = 1.6
 #: a root mean square not above this counts as 0: squares of smaller numbers lose precision
 SMALLEST = 1e-150
 #: what a block with a copy adds: weight of (v - d)**2 in the scale, and y / (v - d), where v is the middle of its two contrasts
@@ -163,7 +165,7 @@ def log_paths(x: Floats, *, copies: Floats | None = None, aim: float = 0.0, side
     bets, signs = mixture(side, aimed=aim > 0.0), side.signs
     logs = np.empty((bets.weights.size, len(signs), *x.shape))
     for k, weight in enumerate(bets.weights.tolist()):
-        scale = bets.thetas[k] if k < len(bets.thetas) else _divided(np.full(x.shape, aim), rms)
+        scale = bets.thetas[k] if k < len(bets.thetas) else np.minimum(_divided(np.full(x.shape, aim), rms), MOST_AIMED)
         stake, gap = scale * stakes, scale * gaps
         coin = log_cosh(stake)
         for i, sign in enumerate(signs):

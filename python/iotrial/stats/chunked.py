@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from iotrial.stats.betting import (
     DOUBLED,
+    MOST_AIMED,
     SMALLEST,
     SQUARED,
     Blocks,
@@ -357,6 +358,7 @@ class _Sums:
             np.divide(layout.gaps[:, :, first:past], rms, out=gaps[0])
         if bets.aimed:
             np.divide(layout.aim, rms, out=rms)
+            np.minimum(rms, MOST_AIMED, out=rms)
             np.multiply(ratio, rms, out=stakes[-1])
             if gaps is not None:
                 np.multiply(gaps[0], rms, out=gaps[-1])

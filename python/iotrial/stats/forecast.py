@@ -67,7 +67,7 @@ class Comparison:
     less). ``scatter`` is that of a contrast of two single arms; None if the response has no margin or the pilot has too few
     blocks. ``effects``: number of comparisons. ``per_block``: contrasts per block (1 except within the stretches of whole
     plots). ``stratum``: ``whole plots`` or ``within`` if a study has both. ``grows``: factor on the block SD
-    (``SCATTER_GROWS`` if only a pilot is known).
+    (``SCATTER_GROWS`` if only a pilot is known). ``copied``: the bets use the copy of the reference.
     """
 
     response: str
@@ -78,6 +78,7 @@ class Comparison:
     stratum: str | None = None
     effects: int = 1
     grows: float = 1.0
+    copied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +206,12 @@ def blocks_needed(
     """
     sd = _sd(comparison, comparison.arms, guess)
     contrasts = blocks_to_resolve(
-        sd, rules.margin, alpha=rules.effect_alpha, together=together, share=guess.share
+        sd,
+        rules.margin,
+        alpha=rules.effect_alpha,
+        together=together,
+        share=guess.share,
+        copied=comparison.copied,
     )
     if contrasts is None:
         return None, False
@@ -231,7 +237,8 @@ def resolvable(comparison: Comparison, blocks: int, rules: Rules, control_sd: fl
     """Return the smallest margin that this many blocks resolve with probability .8, including detection of the positive
     control of twice that margin; None if there is none."""
     sd = _sd(comparison, comparison.arms, LIKELY)
-    found = resolvable_margin(sd, int(blocks * comparison.per_block), alpha=rules.effect_alpha)
+    contrasts = int(blocks * comparison.per_block)
+    found = resolvable_margin(sd, contrasts, alpha=rules.effect_alpha, copied=comparison.copied)
     if control_sd is None or found is None:
         return found
     seen = visible_margin(control_sd, rules.controls_in(blocks), alpha=rules.alpha)

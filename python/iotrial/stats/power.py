@@ -1,7 +1,8 @@
 """Sample-size planning: the number of blocks to a verdict, given the scatter of the contrast from block to block.
 
 Two events are planned for. A comparison without an effect is called equivalent once the bets of each side have excluded
-every effect beyond the margin (``eprocess.py``). The positive control, a slowdown of twice the margin, is detected: zero is
+every effect beyond the margin (``eprocess.py``); it takes fewer blocks if the bets also use a copy of the reference, here in
+the first 24 blocks and then in every second one. The positive control, a slowdown of twice the margin, is detected: zero is
 excluded. Both depend on two numbers only: the margin in block SDs, and alpha.
 
 The stopping time of the e-process has no closed form, so the tables below are simulated: blocks until the event, with a look
@@ -63,17 +64,18 @@ def blocks_to_resolve(
     effects: int = 1,
     together: int = 1,
     share: float = SHARE,
+    copied: bool = False,
 ) -> int | None:
     """Return the blocks until a trial without an effect is called equivalent with probability ``share``.
 
     None beyond ``MOST_BLOCKS``. ``block_sd`` is the SD of the log contrast from block to block, ``margin`` is relative (.03
     for 3 %), ``effects`` the number of primary effects that share ``alpha``, ``together`` the number of independent effects
-    that must all be called equivalent. Raises ValueError for impossible arguments.
+    that must all be called equivalent. ``copied``: the bets use a copy of the reference. Raises ValueError for impossible arguments.
     """
     if not 0.0 < share < 1.0 or together < 1:
         raise ValueError(f"no plan for {together} comparisons with probability {share}")
     ratio = _ratio(math.log1p(margin), block_sd)
-    return _whole(_blocks(_EQUIVALENT, ratio, _level(alpha, effects), share ** (1.0 / together)))
+    return _whole(_blocks(_table(copied=copied), ratio, _level(alpha, effects), share ** (1.0 / together)))
 
 
 def blocks_to_see(block_sd: float, margin: float, *, alpha: float, share: float = SHARE) -> int | None:
@@ -84,12 +86,14 @@ def blocks_to_see(block_sd: float, margin: float, *, alpha: float, share: float 
     return _whole(_blocks(_SEEN, _ratio(math.log1p(2.0 * margin) / 2.0, block_sd), alpha, share))
 
 
-def resolvable_margin(block_sd: float, blocks: int, *, alpha: float, effects: int = 1) -> float | None:
+def resolvable_margin(
+    block_sd: float, blocks: int, *, alpha: float, effects: int = 1, copied: bool = False
+) -> float | None:
     """Return the smallest margin for which a trial without an effect is equivalent within ``blocks`` with probability .8.
 
     None if the blocks are too few for any margin.
     """
-    return _margin(_least_ratio(_EQUIVALENT, blocks, _level(alpha, effects)), block_sd)
+    return _margin(_least_ratio(_table(copied=copied), blocks, _level(alpha, effects)), block_sd)
 
 
 def visible_margin(block_sd: float, blocks: int, *, alpha: float) -> float | None:
@@ -97,6 +101,10 @@ def visible_margin(block_sd: float, blocks: int, *, alpha: float) -> float | Non
     ratio = _least_ratio(_SEEN, blocks, alpha)
     found = _margin(None if ratio is None else 2.0 * ratio, block_sd)
     return None if found is None else found / 2.0
+
+
+def _table(*, copied: bool) -> Table:
+    return _EQUIVALENT_COPIED if copied else _EQUIVALENT
 
 
 def _ratio(size: float, block_sd: float) -> float:
