@@ -38,6 +38,8 @@ REASONS = {
     "effect_not_constant": "the effect changed while the trial ran, so no single number describes it",
     "no_blocks": "no complete block",
     "control_not_seen": "the injected slowdown has not been seen there, so equivalence cannot be claimed",
+    "typical_and_mean_differ": "typical runs, medians and means differ in direction: some runs are much slower or faster",
+    "capped_runs": "the mean is inside the margin only with the longest runs cut short; raise cap, or measure more blocks",
 }
 
 
@@ -48,6 +50,7 @@ VERDICT_STYLES = {
     "slower": "red",
     "worse": "red",
     "equivalent": "cyan",
+    "typical runs equivalent": "cyan",
     "higher": "yellow",
     "lower": "yellow",
     "undecided": "dim",
@@ -231,7 +234,8 @@ def effect_sentence(effect: Effect, *, margin: float) -> str:
         return f"{name} vs {reference}: undecided{why}: {size_of(effect)}. {still_possible(effect)}."
     if effect.conclusion.equivalent or effect.conclusion.only_typically:
         same = "as fast as" if is_speed(effect) else "the same as"
-        within = f"within {percent(margin)}{'' if effect.slow_runs is None else ' in typical runs'}"
+        typically = effect.slow_runs is not None and not (effect.means and effect.means.equivalent)
+        within = f"within {percent(margin)}{' in typical runs' if typically else ''}"
         though = f", though detectably {escape(effect.detectably)}" if effect.detectably else ""
         return f"{name} is {same} {reference} {within}{though}: {size_of(effect)}."
     return f"{statement(effect)}: {size_in_words(effect)}."
