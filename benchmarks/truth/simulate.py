@@ -65,6 +65,7 @@ TABLES: dict[str, Table] = {
     "equivalence": alarms.equivalence,
     "carry-over": carry.carry_over,
     "skewed-runs": skewed.skewed_table,
+    "slow-run-alarms": stalls.slow_run_alarms,
     "slow-runs": stalls.slow_runs_table,
     "mean-ratio": stalls.mean_ratio_table,
     "statistics": stalls.statistics_table,
@@ -98,6 +99,7 @@ PRINTED_ONLY = frozenset(
         "fleet-evidence",
         "fleet-stopped",
         "mean-ratio",
+        "slow-run-alarms",
         "statistics",
     }
 )

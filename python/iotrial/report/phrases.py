@@ -234,7 +234,8 @@ def effect_sentence(effect: Effect, *, margin: float) -> str:
         return f"{name} vs {reference}: undecided{why}: {size_of(effect)}. {still_possible(effect)}."
     if effect.conclusion.equivalent or effect.conclusion.only_typically:
         same = "as fast as" if is_speed(effect) else "the same as"
-        typically = effect.slow_runs is not None and not (effect.means and effect.means.equivalent)
+        apart = effect.slow_runs is not None or effect.means is not None
+        typically = apart and not (effect.means and effect.means.equivalent)
         within = f"within {percent(margin)}{' in typical runs' if typically else ''}"
         though = f", though detectably {escape(effect.detectably)}" if effect.detectably else ""
         return f"{name} is {same} {reference} {within}{though}: {size_of(effect)}."

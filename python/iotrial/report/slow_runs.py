@@ -24,13 +24,14 @@ TOO_FEW = "too few blocks for an interval"
 
 
 def covers_typical(effects: Sequence[Effect]) -> str:
-    """Return " in typical runs" if slow runs of all these effects were counted separately, else "".
+    """Return " in typical runs" if slow runs or means of all these effects were looked at separately, else "".
 
-    Also "" if the mean run is equivalent too.
+    Also "" if all mean runs are equivalent too.
     """
     if all(effect.means is not None and effect.means.equivalent for effect in effects):
         return ""
-    return TYPICALLY if effects and all(effect.slow_runs is not None for effect in effects) else ""
+    separately = all(effect.slow_runs is not None or effect.means is not None for effect in effects)
+    return TYPICALLY if separately else ""
 
 
 def qualify_verdict(effects: Sequence[Effect]) -> bool:
