@@ -33,6 +33,7 @@ from simulated import (
     levels,
     power,
     races,
+    skewed,
     stalls,
     stopping,
     switchback,
@@ -67,6 +68,8 @@ TABLES: dict[str, Table] = {
     "carry-over": carry.carry_over,
     "dependence": carry.dependence_table,
     "wash-in": carry.stages_table,
+    "skewed-runs": skewed.skewed_table,
+    "slow-run-alarms": stalls.slow_run_alarms,
     "slow-runs": stalls.slow_runs_table,
     "mean-ratio": stalls.mean_ratio_table,
     "statistics": stalls.statistics_table,
@@ -107,6 +110,7 @@ PRINTED_ONLY = frozenset(
         "fleet-evidence",
         "fleet-stopped",
         "mean-ratio",
+        "slow-run-alarms",
         "statistics",
     }
 )

@@ -144,20 +144,38 @@ def test_a_level_that_is_always_slower_has_no_slow_runs() -> None:
     assert (found.level.slow, found.reference.slow, found.difference) == (0, 0, 0.0)
 
 
-def test_both_runs_of_a_block_have_one_threshold_which_no_later_block_changes() -> None:
-    """So swapping the runs of a block swaps which was slow in it, and leaves all earlier blocks unchanged."""
+def test_thresholds_are_relative_to_the_arm_and_no_later_block_changes_them() -> None:
+    """A factor on all runs of the level changes nothing; neither does a run for the blocks before it."""
     rng = np.random.default_rng()
     y, x = np.exp(0.3 * rng.standard_t(2, size=(2, 150)))
     flags = which_slow(pairs(y, x), TIME)
+    scaled = which_slow(pairs(4.0 * y, x), TIME)
     assert flags is not None
+    assert scaled is not None
+    for side in (0, 1):
+        np.testing.assert_array_equal(scaled[side], flags[side])
     for block in (FEWEST, 40, 120, 149):
         y2, x2 = y.copy(), x.copy()
-        y2[block], x2[block] = x[block], y[block]
-        exchanged = which_slow(pairs(y2[: block + 1], x2[: block + 1]), TIME)
-        assert exchanged is not None
-        for side, other in ((0, 1), (1, 0)):
-            np.testing.assert_array_equal(exchanged[side][:-1], flags[side][: block - FEWEST])
-            assert exchanged[side][-1] == flags[other][block - FEWEST]
+        y2[block], x2[block] = 100.0, 0.01
+        other = which_slow(pairs(y2[: block + 1], x2[: block + 1]), TIME)
+        assert other is not None
+        for side in (0, 1):
+            np.testing.assert_array_equal(other[side][:-1], flags[side][: block - FEWEST])
+        assert other[0][-1]
+        assert not other[1][-1]
+
+
+@pytest.mark.parametrize("times", [1.0, 1.4])
+def test_equal_stalls_are_no_difference_however_much_slower_the_level_is(times: float) -> None:
+    """One threshold for both would find more slow runs in nearly every trial of a level that takes 1.4 times as long."""
+    rng = np.random.default_rng()
+    found = 0
+    for _ in range(40):
+        y, x = np.exp(rng.normal(0.0, 0.3, (2, 120)) + math.log(3.0) * (rng.random((2, 120)) < 0.05))
+        one = slow_runs(pairs(times * y, x), TIME, ALPHA)
+        assert one is not None
+        found += one.differ
+    assert found <= 8  # of 40 at 5 %: exceeded in less than one of 2,000 runs
 
 
 def test_a_machine_that_becomes_slow_for_both_is_no_difference() -> None:

@@ -271,7 +271,7 @@ def test_every_value_shows_itself_in_three_ways(trial: iotrial.Trial) -> None:
         assert repr(value)
     page = trial._repr_html_()
     assert "<svg" in page
-    assert "2 slower, 2 faster and 2 equivalent" in page
+    assert "2 slower, 2 faster and 2 typical runs equivalent" in page
     assert "20.7 [17.7, 24.8]" in page
     # colours come from the surrounding page, because the report's style sheet is not there
     assert "var(--ink)" not in page

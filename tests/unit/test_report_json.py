@@ -93,9 +93,10 @@ def test_an_effect_has_its_numbers_unrounded_and_null_where_unbounded() -> None:
         "condition": {"cache": "cold", "size": "4 KiB"}, "workload": "probe", "response": "wall", "unit": "s",
         "scale": "log", "better": "lower", "primary": True, "ratio": 0.123456789, "low": None, "high": 0.2,
         "family_alpha": 0.0125, "p_anytime": 0.001, "verdict": "faster",
-        "conclusion": "faster", "agree": None, "detectably": None, "bounds": None, "reason": None,
+        "conclusion": "faster", "agree": None, "detectably": None, "bounds": None,
+        "two_sided": None, "skewed": False, "plain_beyond": None, "reason": None,
         "detectable": None, "blocks": 120, "failures": 0, "aliases": [],
-            "statistic": "typical", "slow_runs": None, "mean_ratio": None,
+            "statistic": "typical", "slow_runs": None, "mean_ratio": None, "means": None,
         "level_safety": {"class": "harmless", "consequence": "only the owner may change the files"},
         "reference_safety": {
             "class": "trade-off", "consequence": "every user of the machine may change the files",

@@ -331,8 +331,8 @@ def test_a_slow_down_that_is_not_visible_yet_is_told() -> None:
     unseen = Control("positive", {**ONE, "workload": "probe"}, "wall", 1.06, 1.04, 0.9, 1.2, True, False, 6)
     details = document(all_equivalent(), control=[unseen]).summary.details
     assert (
-        "Controls: none failed; the injected slowdown of 6 % has not been seen yet, so nothing can be called equivalent."
-        in details
+        "Controls: none failed; the injected slowdown of 6 % has not been seen yet, so nothing can be called equivalent, "
+        "nor plainly faster or slower by less." in details
     )
 
 

@@ -87,6 +87,48 @@ def slow_runs_table(rng: Rng, scale: float) -> str:
     return "\n".join(out)
 
 
+_SLOWER = (1.0, 1.4)
+_ALIKE: dict[str, Callable[[Rng, int], Floats]] = {
+    "normal, 10 %": lambda rng, n: rng.normal(0.0, 0.1, n),
+    "normal, 30 %": lambda rng, n: rng.normal(0.0, 0.3, n),
+    "log-normal, .6": lambda rng, n: rng.normal(0.0, 0.6, n),
+    "exponential + .2": lambda rng, n: np.log(0.2 + rng.exponential(size=n)),
+    "10 % of runs tripled": lambda rng, n: rng.normal(0.0, 0.07, n) + math.log(3.0) * (rng.random(n) < 0.1),
+    "half of the runs doubled": lambda rng, n: (
+        rng.normal(0.0, 0.07, n) + math.log(2.0) * (rng.random(n) < 0.5)
+    ),
+    "40 % of runs doubled": lambda rng, n: rng.normal(0.0, 0.07, n) + math.log(2.0) * (rng.random(n) < 0.4),
+}
+
+
+def slow_run_alarms(rng: Rng, scale: float) -> str:
+    """Tabulate how often more slow runs are found although the arms differ by a factor alone."""
+    trials, blocks, looks = max(40, int(400 * scale)), 200, (20, 30, 45, 70, 100, 150, 200)
+    out = [
+        f"**More or fewer slow runs found at any of {len(looks)} looks, arms that differ by a factor alone: {trials} trials "
+        f"of {blocks} blocks, alpha {ALPHA}** [95 % bounds]",
+        "",
+        "| runs of both arms | " + " | ".join(f"B x {factor:g}" for factor in _SLOWER) + " |",
+        "| --- |" + " --- |" * len(_SLOWER),
+    ]
+    for name, draw in _ALIKE.items():
+        cells = []
+        for factor in _SLOWER:
+            found = 0
+            for _ in range(trials):
+                pairs = PairedRuns(
+                    (draw(rng, blocks) + math.log(factor))[:, None], draw(rng, blocks)[:, None]
+                )
+                flags = which_slow(pairs, TIME)
+                assert flags is not None
+                z = flags[0][:, 0].astype(float) - flags[1][:, 0]
+                ends = [mean_bounds(z[: n - FEWEST], ALPHA) for n in looks]
+                found += any(low > 0.0 or high < 0.0 for low, high in ends)
+            cells.append(rate(found, trials))
+        out.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(out)
+
+
 @dataclass(frozen=True, slots=True)
 class _Said:
     """Result of one trial: where it stopped, and over all its looks."""

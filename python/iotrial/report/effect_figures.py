@@ -173,8 +173,7 @@ def _reading(rows: Sequence[EffectRow], *, margin: float, most: int) -> str:
     null = "1" if log else "0"
     text = f"An interval that does not touch {null} is an effect"
     if log:
-        text += f"; one that stays inside the band is equivalent within {percent(margin)}, and one that "
-        text += "ends slightly outside may be equivalent too, because each side is tested separately"
+        text += f"; one that stays inside the band is equivalent within {percent(margin)}"
     text += ". A triangle shows the direction, a full dot means equivalent, a hollow one undecided; an arrow "
     text += "means that the interval goes on."
     if len(rows) > most:
@@ -185,7 +184,7 @@ def _reading(rows: Sequence[EffectRow], *, margin: float, most: int) -> str:
 MOST_CONDITIONS = 6
 MOST_INTERACTIONS = 6
 PARALLEL = "Parallel lines would mean no interaction."
-EQUIVALENT, UNDECIDED = Conclusion.EQUIVALENT.words, Conclusion.UNDECIDED.words
+_UNMOVED = frozenset(one.words for one in Conclusion if one.equivalent or one is Conclusion.UNDECIDED)
 _FEWEST_POINTS = 6
 _FEWEST_INTERACTIONS = 2
 
@@ -373,7 +372,7 @@ def _longest(lines: Sequence[Line], *, log: bool, valid: bool) -> str:
     ends = f"{at(low)} at {line.labels[low]}, {at(high)} at {line.labels[high]}"
     if not valid:
         return f"The longest line is that of {line.name}: {ends}. The trial is invalid, so there are no verdicts."
-    loud = sum(one.verdict not in (EQUIVALENT, UNDECIDED) for one in lines)
+    loud = sum(one.verdict not in _UNMOVED for one in lines)
     return (
         f"The longest line is that of {line.name} ({line.verdict}): {ends}; {loud} of {len(lines)} factors "
         f"{'has' if loud == 1 else 'have'} a level that is neither equivalent nor undecided."

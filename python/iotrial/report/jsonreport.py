@@ -38,6 +38,7 @@ from iotrial.stats.model import (
     EffectKind,
     LevelChange,
     MeanRatio,
+    Means,
     Race,
     Share,
     Verdict,
@@ -183,6 +184,8 @@ class EffectFound(JsonObject, frozen=True, kw_only=True):
         Meta(
             description="The conclusion, with the margin considered: plain where the whole interval is "
             "beyond the margin, probably_ where zero is excluded but not the margin; "
+            "equivalent_typically where the interval of typical runs is inside the margin, but the mean run may "
+            "differ by more (means.equivalent is false); "
             "equivalent_more_slow_runs and equivalent_fewer_slow_runs where the whole interval is inside "
             "the margin but one side has more slow runs; varies where a pooled effect would hide that "
             "conditions do not agree (agree is false)."
@@ -199,7 +202,24 @@ class EffectFound(JsonObject, frozen=True, kw_only=True):
         tuple[float, float] | None,
         Meta(
             description="Where every effect beyond the margin is excluded: the one-sided bounds, each at "
-            "family_alpha. low and high are two-sided and may reach a little beyond the margin."
+            "family_alpha. If the verdict is equivalent, low and high are these bounds."
+        ),
+    ]
+    two_sided: Annotated[
+        tuple[float | None, float | None] | None,
+        Meta(description="Both ends of the two-sided interval at family_alpha, whatever the verdict."),
+    ]
+    skewed: Annotated[
+        bool,
+        Meta(
+            description="The contrasts are skewed, so the interval is that of their median: it rests on their signs alone."
+        ),
+    ]
+    plain_beyond: Annotated[
+        float | None,
+        Meta(
+            description="The whole interval must lie beyond this relative effect for a plain word: the margin, or the "
+            "injected slowdown until it has been seen."
         ),
     ]
     reason: str | None
@@ -232,6 +252,13 @@ class EffectFound(JsonObject, frozen=True, kw_only=True):
         Meta(
             description="Ratio of the mean values, next to that of typical runs; null with fewer than 20 blocks and "
             "where factors are crossed."
+        ),
+    ]
+    means: Annotated[
+        Means | None,
+        Meta(
+            description="Ratio of the arms' mean runs with its interval at family_alpha, each run counted as at most cap "
+            "times the typical one; null where means are not compared."
         ),
     ]
     level_safety: Annotated[

@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 KIB = 1024
 #: marks that are distinguishable without colour
 MARKS = {
-    "faster": "▼", "slower": "▲", "probably faster": "▽", "probably slower": "△", "equivalent": "=", "undecided": "·",
+    "faster": "▼", "slower": "▲", "probably faster": "▽", "probably slower": "△", "equivalent": "=",
+    "typical runs equivalent": "≈", "undecided": "·",
 }  # fmt: skip
-LEGEND = "▼ less time, ▲ more time, ▽ △ probably less or more, = the same within the margin, · undecided"
+LEGEND = "▼ less time, ▲ more time, ▽ △ probably less or more, = the same within the margin, ≈ in typical runs, · undecided"
 
 #: the colour of a mark in the table of a matrix
 _MARKED = {mark: words for words, mark in MARKS.items()}

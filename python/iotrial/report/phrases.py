@@ -40,6 +40,8 @@ REASONS = {
     "still_changing": "within the windows it may still be growing to the margin, so equivalence cannot be claimed",
     "control_not_seen": "the injected slowdown has not been seen there, so equivalence cannot be claimed",
     "carry_over": "runs seem to depend on the runs before them",
+    "typical_and_mean_differ": "typical runs, medians and means differ in direction: some runs are much slower or faster",
+    "capped_runs": "the mean is inside the margin only with the longest runs cut short; raise cap, or measure more blocks",
 }
 
 
@@ -50,6 +52,7 @@ VERDICT_STYLES = {
     "slower": "red",
     "worse": "red",
     "equivalent": "cyan",
+    "typical runs equivalent": "cyan",
     "higher": "yellow",
     "lower": "yellow",
     "undecided": "dim",
@@ -233,7 +236,9 @@ def effect_sentence(effect: Effect, *, margin: float) -> str:
         return f"{name} vs {reference}: undecided{why}: {size_of(effect)}. {still_possible(effect)}."
     if effect.conclusion.equivalent or effect.conclusion.only_typically:
         same = "as fast as" if is_speed(effect) else "the same as"
-        within = f"within {percent(margin)}{'' if effect.slow_runs is None else ' in typical runs'}"
+        apart = effect.slow_runs is not None or effect.means is not None
+        typically = apart and not (effect.means and effect.means.equivalent)
+        within = f"within {percent(margin)}{' in typical runs' if typically else ''}"
         though = f", though detectably {escape(effect.detectably)}" if effect.detectably else ""
         return f"{name} is {same} {reference} {within}{though}: {size_of(effect)}."
     return f"{statement(effect)}: {size_in_words(effect)}."

@@ -56,7 +56,7 @@ from iotrial.report.replays import on_replay
 from iotrial.report.risks import risk_note
 from iotrial.report.safety import NO_RISKS, Risks, risks_of
 from iotrial.report.slow_runs import detail as on_slow_runs
-from iotrial.report.slow_runs import on_means, qualify_verdict
+from iotrial.report.slow_runs import on_capped_runs, on_means, qualify_verdict
 from iotrial.stats.carryover import cost_in_words, in_words, wash_in_words
 from iotrial.stats.model import (
     QUIET,
@@ -70,7 +70,15 @@ from iotrial.stats.model import (
     Verdict,
 )
 from iotrial.stats.reasons import Reason
-from iotrial.stats.verdict import BUDGET_SPENT, CONTROL_NOT_SEEN, NO_BLOCKS, is_rate, is_time
+from iotrial.stats.verdict import (
+    BUDGET_SPENT,
+    CAPPED_RUNS,
+    CONTROL_NOT_SEEN,
+    NO_BLOCKS,
+    TYPICAL_AND_MEAN_DIFFER,
+    is_rate,
+    is_time,
+)
 from iotrial.store.model import StoredTrial, TrialState, objects_in, shared_disks_in_words
 from iotrial.study.model import DesignKind, Scale, Study, Workload
 from iotrial.terminal import escape
@@ -86,7 +94,9 @@ _MOST_LEVELS = 8
 #: interactions shown on the first screen
 _MOST_ON_SCREEN = 2
 _MOST_LEANING = 3
-_FOR_WANT_OF_BLOCKS = frozenset({None, BUDGET_SPENT, CONTROL_NOT_SEEN, NO_BLOCKS})
+_FOR_WANT_OF_BLOCKS = frozenset(
+    {None, BUDGET_SPENT, CONTROL_NOT_SEEN, NO_BLOCKS, TYPICAL_AND_MEAN_DIFFER, CAPPED_RUNS}
+)
 #: what would decide an effect that more blocks cannot decide, by the reason
 _WOULD_DECIDE = {
     "failures": "A verdict needs a trial in which no run fails",
@@ -372,7 +382,7 @@ def _tone(effects: Sequence[Effect], *, screen: bool) -> Tone:
     words = {effect.conclusion.words for effect in effects}
     if screen and (loud := {effect.conclusion.words for effect in effects if effect.verdict not in QUIET}):
         words = loud  # a screen is about the settings that have an effect
-    if words == {Conclusion.EQUIVALENT.words}:
+    if words and words <= {Conclusion.EQUIVALENT.words, Conclusion.EQUIVALENT_TYPICALLY.words}:
         return Tone.EQUIVALENT
     if words == {Conclusion.UNDECIDED.words}:
         return Tone.UNDECIDED
@@ -443,7 +453,13 @@ def _limits(
     yield from _on_carry_over(analysis, conditions)
     if not is_invalid(trial, analysis):
         slow = View.ALL if qualify_verdict(effects) else View.LONG
-        for describe, view in ((on_slow_runs, slow), (on_means, View.ALL), (_on_leaning, View.ALL)):
+        notes = (
+            (on_slow_runs, slow),
+            (on_means, View.ALL),
+            (on_capped_runs, View.ALL),
+            (_on_leaning, View.ALL),
+        )
+        for describe, view in (*notes, (_on_skew, View.LONG)):
             if sentence := describe(effects, conditions):
                 yield Note(sentence, view=view)
     yield from map(Note, _on_workloads(trial, effects, evidence))
@@ -561,6 +577,19 @@ def _on_leaning(effects: Sequence[Effect], conditions: Conditions) -> str | None
     )
 
 
+def _on_skew(effects: Sequence[Effect], conditions: Conditions) -> str | None:
+    """Return a sentence on comparisons whose interval rests on the signs of the contrasts; None if there are none."""
+    found = [effect for effect in effects if effect.skewed]
+    if not found:
+        return None
+    named = [level_name(effect) + conditions.of_effect(effect).behind for effect in found]
+    return (
+        f"Runs are skewed, or stall now and then, in {counted(len(found), 'comparison')}: "
+        f"{joined(some(named, _MOST_LEANING))}. The interval there is of the median of the ratios, and a stalled run counts "
+        "like any other."
+    )
+
+
 def _on_interactions(trial: StoredTrial, analysis: Analysis) -> Iterator[str]:
     """Yield the named interactions that have an effect, then how many have none or are undecided."""
     study, margin = trial.header.study, trial.header.margin
@@ -632,7 +661,10 @@ def _on_controls(trial: StoredTrial, analysis: Analysis) -> Iterator[Note]:
 def _rests_on_controls(effects: Sequence[Effect]) -> bool:
     """Return whether some effect is equivalent, or may become so: only then must the injected slowdown be seen."""
     return any(
-        effect.conclusion.equivalent or effect.conclusion is Conclusion.UNDECIDED for effect in effects
+        effect.conclusion.equivalent
+        or effect.conclusion is Conclusion.UNDECIDED
+        or (effect.conclusion.probable and (effect.plain_beyond or 0.0) > effect.margin)
+        for effect in effects
     )
 
 
@@ -667,7 +699,10 @@ def controls_line(controls: Sequence[Control], study: Study) -> str:
     if seen == len(positive):
         return f"{text}; {slowdown} was seen{' everywhere' if seen > 1 else ''}"
     if not seen:
-        return f"{text}; {slowdown} has not been seen yet, so nothing can be called equivalent"
+        return (
+            f"{text}; {slowdown} has not been seen yet, so nothing can be called equivalent, "
+            "nor plainly faster or slower by less"
+        )
     noun = "comparison" if _several_each(positive) else "condition"
     return (
         f"{text}; {slowdown} was seen in {seen} of {counted(len(positive), noun)}, elsewhere nothing can be called "

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 from iotrial.report.conditions import Conditions
 from iotrial.report.notation import capitalised, counted, joined, percent, plain, some
-from iotrial.report.phrases import Kind, interval, kind_of, label, level_name
+from iotrial.report.phrases import Kind, interval, interval_of, kind_of, label, level_name
 from iotrial.stats.model import Effect, Share, SlowRuns, Verdict
+from iotrial.study.model import MEAN, TYPICAL
 
 #: added to an effect with counted slow runs: its ratio, and so its verdict, is about typical runs
 TYPICALLY = " in typical runs"
@@ -23,8 +24,14 @@ TOO_FEW = "too few blocks for an interval"
 
 
 def covers_typical(effects: Sequence[Effect]) -> str:
-    """Return " in typical runs" if slow runs of all these effects were counted separately, else ""."""
-    return TYPICALLY if effects and all(effect.slow_runs is not None for effect in effects) else ""
+    """Return " in typical runs" if slow runs or means of all these effects were looked at separately, else "".
+
+    Also "" if all mean runs are equivalent too.
+    """
+    if all(effect.means is not None and effect.means.equivalent for effect in effects):
+        return ""
+    separately = all(effect.slow_runs is not None or effect.means is not None for effect in effects)
+    return TYPICALLY if separately else ""
 
 
 def qualify_verdict(effects: Sequence[Effect]) -> bool:
@@ -119,22 +126,64 @@ def bounds(effects: Sequence[Effect]) -> str:
 
 def on_means(effects: Sequence[Effect], conditions: Conditions) -> str | None:
     """Return a sentence on comparisons in which means and typical runs have different ratios; None if there are none."""
-    found = [effect for effect in effects if effect.mean_ratio is not None and effect.mean_ratio.differs]
+    found = [effect for effect in effects if _mean_differs(effect)]
     if not found:
         return None
     named = []
     for effect in found:
-        assert effect.mean_ratio is not None
+        at = conditions.of_effect(effect).behind if len(effects) > 1 else ""
+        named.append(f"{level_name(effect)}{at} {_mean_run(effect)}, typical runs {interval(effect)}")
+    what = "rate" if all(kind_of(effect) is Kind.RATE for effect in found) else "time"
+    return (
+        f"The mean {what} has another ratio than typical runs: {joined(some(named, _MOST_NAMED))}. "
+        'If the mean matters, use statistic = "mean" in [[response]].'
+    )
+
+
+def on_capped_runs(effects: Sequence[Effect], conditions: Conditions) -> str | None:
+    """Return a sentence on the runs that were cut short in a comparison of means; None if no means were compared."""
+    found = [effect for effect in effects if effect.statistic == MEAN and effect.means is not None]
+    if not found:
+        return None
+    caps = joined(sorted({f"{effect.means.cap:g}" for effect in found if effect.means}), last="or")
+    capped = [effect for effect in found if effect.means is not None and effect.means.capped]
+    text = f"Means count a run as at most {caps} times the typical one"
+    if not capped:
+        return f"{text}; none took longer."
+    named = []
+    for effect in capped:
+        assert effect.means is not None
         at = conditions.of_effect(effect).behind if len(effects) > 1 else ""
         named.append(
-            f"{level_name(effect)}{at} {plain(effect.mean_ratio.ratio)}, typical runs {interval(effect)}"
+            f"{effect.means.capped_level:,} with {level_name(effect)}, {effect.means.capped_reference:,} with "
+            f"{label(effect.reference)}{at}"
         )
-    what = "rate" if all(kind_of(effect) is Kind.RATE for effect in found) else "time"
-    named = some(named, _MOST_NAMED)
-    return (
-        f"The mean {what} has another ratio than typical runs: {joined(named)}. The effect is not a constant "
-        'factor here; if the mean matters, use statistic = "mean" in [[response]].'
-    )
+    return f"{text}. Runs that took longer: {'; '.join(some(named, _MOST_NAMED))}."
+
+
+def _mean_differs(effect: Effect) -> bool:
+    """Return whether the mean run has another ratio: by the test of ``mean_ratio``, or beyond the margin where runs are
+    skewed or called equivalent."""
+    if effect.mean_ratio is not None and effect.mean_ratio.differs:
+        return True
+    means, value = effect.means, effect.value
+    if effect.statistic != TYPICAL or means is None or means.ratio is None or not value:
+        return False
+    apart = abs(math.log(means.ratio / value)) > math.log1p(effect.margin)
+    return apart and (effect.skewed or effect.verdict is Verdict.EQUIVALENT)
+
+
+def _mean_run(effect: Effect) -> str:
+    """Return the ratio of means with its interval; the plain ratio if nothing bounds it."""
+    means = effect.means
+    if means is not None and means.ratio is not None and not (means.low is None and means.high is None):
+        text = interval_of(effect, (means.ratio, means.low, means.high))
+        return (
+            f"{text} (runs over {means.cap:g} times the typical one count as that)" if means.capped else text
+        )
+    if effect.mean_ratio is not None:
+        return plain(effect.mean_ratio.ratio)
+    return "?" if means is None or means.ratio is None else plain(means.ratio)
 
 
 def _slow(effect: Effect) -> SlowRuns:

@@ -64,7 +64,7 @@ from iotrial.report.rows import EffectRow
 from iotrial.report.safety import safety_blocks
 from iotrial.report.windows import stop_notes, window_notes, windows_section
 from iotrial.report.within import changes_within
-from iotrial.stats.model import QUIET, Conclusion, Effect
+from iotrial.stats.model import QUIET, Conclusion, Effect, Verdict
 from iotrial.store.model import TrialState
 from iotrial.terminal import escape
 from iotrial.units import format_duration, format_ratio
@@ -203,6 +203,10 @@ def _answer(document: Document, drawn: Figures | None) -> Iterator[Block]:
     yield from _factors(document, drawn)
 
 
+#: under a table with an equivalent effect
+_BOUNDS = "Equivalent: the interval is the two one-sided bounds, each at alpha, that the verdict rests on."
+
+
 def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = False) -> Table:
     """Build a table with one line per effect.
 
@@ -229,7 +233,8 @@ def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = 
         key = () if single else (title, row.condition.key)
         groups.setdefault(key, []).append(_effect(row, name, valid=valid, exploratory=exploratory))
     made = tuple(Group(tuple(members), key[0] if key else "") for key, members in groups.items())
-    return Table(columns, made, noun="comparison")
+    bounded = any(row.effect.bounds and row.effect.verdict is Verdict.EQUIVALENT for row in rows)
+    return Table(columns, made, note=_BOUNDS if bounded and valid else "", noun="comparison")
 
 
 def _effect(row: EffectRow, name: str, *, valid: bool, exploratory: bool) -> Row:

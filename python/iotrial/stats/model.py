@@ -310,9 +310,9 @@ class Means:
     """
 
     cap: float
-    ratio: Unbounded | None = None
-    low: Unbounded | None = None
-    high: Unbounded | None = None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
     capped_level: Count = 0
     capped_reference: Count = 0
     equivalent: Annotated[

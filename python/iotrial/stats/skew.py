@@ -28,6 +28,7 @@ import numpy.typing as npt
 
 from iotrial.stats.beyond_typical import capped, which_slow
 from iotrial.stats.contrast import PairedRuns
+from iotrial.stats.eprocess import interval
 from iotrial.stats.model import Interval
 from iotrial.study.model import Response
 
@@ -38,6 +39,8 @@ FEWEST = 16
 THIRD_MOMENT = 2.0
 MEAN_LESS_MEDIAN = 1.5
 _ERROR_OF_MEDIAN = math.sqrt(math.pi / 2.0 - 1.0)  # of mean less median, in those of the mean
+#: a contrast is outlying from this many median absolute deviations on: 3 standard deviations of normal noise
+_OUTLYING = 3.0 * 1.4826
 #: a run counts as at most this many times the typical value where the mean run is looked at besides the typical one
 CAP = 2.0
 
@@ -67,14 +70,14 @@ def typical_interval(
     """Return ``found``, or the interval of the median of the contrasts if they are skewed.
 
     ``found`` is the interval that assumes symmetry; ``margin`` is on the scale of the contrasts. Where the blocks contradict
-    each other, the interval of the median is for trials with slow runs only: without one, the effect has changed.
+    each other, the interval of the median is used only if stalls are the cause: else the effect has changed.
     ``p_anytime`` and ``e_value`` stay: "no effect at all" implies symmetry.
     """
     values = np.asarray(contrasts, dtype=np.float64)
     contradiction = found.empty or found.leaning
     if values.size < FEWEST:
         return found
-    if contradiction and not _some_slow(pairs, response):
+    if contradiction and not _stalls_are_the_cause(values, pairs, response, alpha, margin):
         return found
     if not contradiction and not is_skewed(values):
         return found
@@ -144,6 +147,14 @@ def _mean_difference(pairs: PairedRuns) -> float:
     return math.log(float(level.mean()) / float(reference.mean()))
 
 
-def _some_slow(pairs: PairedRuns | None, response: Response) -> bool:
+def _stalls_are_the_cause(
+    values: Floats, pairs: PairedRuns | None, response: Response, alpha: float, margin: float
+) -> bool:
+    """Return whether there are slow runs, and the blocks no longer contradict each other with outlying contrasts drawn in."""
     flags = None if pairs is None else which_slow(pairs, response)
-    return flags is not None and bool(flags[0].any() or flags[1].any())
+    if flags is None or not (flags[0].any() or flags[1].any()):
+        return False
+    middle = float(np.median(values))
+    reach = _OUTLYING * float(np.median(np.abs(values - middle)))
+    calm = interval(np.clip(values, middle - reach, middle + reach), alpha, margin=margin)
+    return not calm.empty and not calm.leaning

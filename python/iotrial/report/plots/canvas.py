@@ -49,6 +49,7 @@ VERDICT_INKS = {
     "slower": _SLOWER,
     "worse": _SLOWER,
     "equivalent": _EQUIVALENT,
+    "typical runs equivalent": _EQUIVALENT,
     "higher": _MOVED,
     "lower": _MOVED,
     "undecided": MUTED,

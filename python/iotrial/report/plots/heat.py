@@ -70,13 +70,14 @@ def _map(axes: Axes, matrix: Matrix, grid: TestGrid, *, valid: bool, named: bool
                 continue
             verdict = row.effect.conclusion.words if valid else "undecided"
             ink = VERDICT_INKS.get(verdict, MUTED)
-            quiet = verdict in ("undecided", "equivalent")
+            equal = valid and row.effect.conclusion.equivalent
+            quiet = equal or verdict == "undecided"
             axes.add_patch(
                 Rectangle(
-                    (j + 0.02, i + 0.04), 0.96, 0.92, linewidth=0.8 if verdict == "equivalent" else 0.5,
+                    (j + 0.02, i + 0.04), 0.96, 0.92, linewidth=0.8 if equal else 0.5,
                     edgecolor=ink if verdict != "undecided" else LINE,
                     facecolor=(ink, strength(row.effect.value, quiet=quiet)),
-                    fill=not quiet or verdict == "equivalent", zorder=1,
+                    fill=not quiet or equal, zorder=1,
                 )
             )  # fmt: skip
             text = _text(row.effect.value, mark(row) if valid else "")

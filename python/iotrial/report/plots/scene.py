@@ -140,7 +140,9 @@ def _ratios(matrix: Matrix, grid: TestGrid, *, margin: float, valid: bool) -> Sc
         verdict = effect.conclusion.words if valid else "undecided"
         least = math.log(effect.low) if effect.low is not None and effect.low > 0 else low
         most = math.log(effect.high) if effect.high is not None else high
-        shape = {"faster": "v", "slower": "^", "equivalent": "s"}.get(verdict, "o")
+        shape = {"faster": "v", "slower": "^", "equivalent": "s", "typical runs equivalent": "s"}.get(
+            verdict, "o"
+        )
         ink = VERDICT_INKS.get(verdict, MUTED)
         bars.append(Bar(place, max(low, least), min(high, most), ink, shape, verdict == "undecided"))
     return Scene(

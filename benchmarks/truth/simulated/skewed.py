@@ -1,0 +1,142 @@
+"""Skewed runs and stalls in one arm: how often each word is wrong, with the median where contrasts are skewed and without."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+
+from exact import rate
+from iotrial.stats.contrast import PairedRuns
+from iotrial.stats.eprocess import Wanted, intervals
+from iotrial.stats.model import Interval, Verdict
+from iotrial.stats.run_statistics import means
+from iotrial.stats.skew import CAP, contradicts, typical_interval
+from iotrial.stats.verdict import judge
+from iotrial.study.model import Better, Response, Scale
+from simulated.noise import Floats, Rng
+from simulated.stalls import _bursts
+
+TIME = Response("w", "wall", "s", Scale.LOG, Better.LOWER, primary=True)
+MARGIN, SD, BLOCKS, ALPHA = 0.03, 0.05, 160, 0.05
+LIMIT = math.log1p(MARGIN)
+LOOKS = sorted(
+    {*range(8, 21, 2), *(round(20 * 1.12**step) for step in range(19)), BLOCKS} & set(range(BLOCKS + 1))
+)
+Draw = Callable[[Rng, int], tuple[Floats, Floats]]
+
+
+def _calm(rng: Rng, n: int) -> Floats:
+    return rng.normal(0.0, SD / math.sqrt(2.0), n)
+
+
+def _stalls(level: float, reference: float, times: float) -> Draw:
+    def draw(rng: Rng, n: int) -> tuple[Floats, Floats]:
+        return tuple(_calm(rng, n) + math.log(times) * (rng.random(n) < p) for p in (level, reference))  # type: ignore[return-value]
+
+    return draw
+
+
+def _bursty(rng: Rng, n: int) -> tuple[Floats, Floats]:
+    return _calm(rng, n) + math.log(2.0) * _bursts(rng, n, 0.1, 8.0), _calm(rng, n)
+
+
+def _t3(rng: Rng, n: int) -> tuple[Floats, Floats]:
+    x, y = SD / math.sqrt(6.0) * rng.standard_t(3, (2, n))
+    return x, y
+
+
+#: the settings of ``stats.skew`` were chosen on these ...
+CHOSEN: dict[str, Draw] = {
+    "5 % of B's runs doubled": _stalls(0.05, 0.0, 2.0),
+    "2 % of B's runs tenfold": _stalls(0.02, 0.0, 10.0),
+    "30 % of B's runs x 1.5": _stalls(0.3, 0.0, 1.5),
+    "exponential time added to B, mean 10 %": lambda rng, n: (
+        _calm(rng, n) + np.log1p(rng.exponential(0.1, n)),
+        _calm(rng, n),
+    ),
+    "10 % of B's runs doubled, 8 in a row": _bursty,
+}
+#: ... and are judged on these
+HELD_OUT: dict[str, Draw] = {
+    "20 % of B's runs doubled": _stalls(0.2, 0.0, 2.0),
+    "7 % of B's runs tripled": _stalls(0.07, 0.0, 3.0),
+    "40 % of B's, 20 % of A's runs halved": _stalls(0.4, 0.2, 0.5),
+    "a third of B's runs 100 times as fast": _stalls(0.32, 0.0, 0.01),
+    "run SD .25 in B, .035 in A": lambda rng, n: (rng.normal(0.0, 0.25, n), _calm(rng, n)),
+    "Pareto time added to B (1.5)": lambda rng, n: (
+        _calm(rng, n) + np.log1p(0.05 * rng.pareto(1.5, n)),
+        _calm(rng, n),
+    ),
+}
+SYMMETRIC: dict[str, Draw] = {
+    "normal": _stalls(0.0, 0.0, 2.0),
+    "heavy-tailed (t, 3 df)": _t3,
+    "5 % of all runs tenfold": _stalls(0.05, 0.05, 10.0),
+}
+WORDS = ("direction", "probable", "typical", "equivalent")
+
+
+def skewed_table(rng: Rng, scale: float) -> str:
+    """Tabulate the words where medians are equal, and *equivalent* where they differ by exactly the margin."""
+    trials = max(20, int(200 * scale))
+    out = [
+        f"**Skewed runs: {trials} trials of at most {BLOCKS} blocks, run SD {SD / math.sqrt(2):.1%}, margin {MARGIN:.0%}, "
+        f"alpha {ALPHA}; symmetric bets alone / as published** [95 % bounds]",
+        "",
+        "Medians equal, a look after every second block and then at 12 % growth, until the verdict is final. The last column "
+        "has medians that differ by exactly the margin.",
+        "",
+        "| runs | ratio of means | faster, slower | probably | typical runs equivalent | equivalent | blocks "
+        "| equivalent of any kind at the margin |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for title, cases in (("chosen on", CHOSEN), ("held out", HELD_OUT), ("symmetric", SYMMETRIC)):
+        for name, draw in cases.items():
+            big = draw(rng, 400_000)
+            median = float(np.median(big[0]) - np.median(big[1]))
+            mean = float(np.exp(big[0] - median).mean() / np.exp(big[1]).mean())
+            arms = [(y - median, x) for y, x in (draw(rng, BLOCKS) for _ in range(trials))]
+            none = _ends(arms)
+            edge = _ends([(y + LIMIT, x) for y, x in arms])
+            counts = [Counter(word for word, _ in found) for found in none]
+            cells = [f"{counts[0][word] / trials:.3f} / {rate(counts[1][word], trials)}" for word in WORDS]
+            blocks = " / ".join(f"{np.median([n for _, n in found]):.0f}" for found in none)
+            wrong = [sum(word in ("typical", "equivalent") for word, _ in found) for found in edge]
+            at_margin = f"{wrong[0] / trials:.3f} / {rate(wrong[1], trials)}"
+            out.append(f"| {name} ({title}) | {mean:.3f} | {' | '.join(cells)} | {blocks} | {at_margin} |")
+    return "\n".join(out)
+
+
+def _ends(arms: list[tuple[Floats, Floats]]) -> list[list[tuple[str, int]]]:
+    """Return the word and the block with which each trial ends, by the symmetric bets alone, then as published."""
+    found: list[dict[int, tuple[str, int]]] = [{}, {}]
+    for n in LOOKS:
+        going = [trial for trial in range(len(arms)) if any(trial not in one for one in found)]
+        wanted = [Wanted(arms[trial][0][:n] - arms[trial][1][:n], ALPHA, LIMIT) for trial in going]
+        for trial, one in zip(going, intervals(wanted), strict=True):
+            level, reference = arms[trial]
+            for plain, ended in zip((True, False), found, strict=True):
+                if trial not in ended:
+                    word, decided = _word(one, level[:n], reference[:n], plain=plain)
+                    if decided or n == BLOCKS:
+                        ended[trial] = word, n
+    return [[ended[trial] for trial in range(len(arms))] for ended in found]
+
+
+def _word(found: Interval, level: Floats, reference: Floats, *, plain: bool) -> tuple[str, bool]:
+    pairs = PairedRuns(level[:, None], reference[:, None])
+    mean, against = None, False
+    if not plain:
+        found = typical_interval(found, (level - reference).tolist(), pairs, TIME, ALPHA, LIMIT)
+        mean, against = means(pairs, ALPHA, cap=CAP, margin=MARGIN), contradicts(pairs, found)
+    judged = judge(found, TIME, margin=MARGIN, contradicted=against, means=mean)
+    if judged.verdict is Verdict.EQUIVALENT:
+        return ("typical" if mean is not None and not mean.equivalent else "equivalent"), judged.decided
+    if judged.verdict is Verdict.INCONCLUSIVE:
+        return "undecided", judged.decided
+    low = -math.inf if found.low is None else found.low
+    high = math.inf if found.high is None else found.high
+    return ("direction" if low > LIMIT or high < -LIMIT else "probable"), judged.decided
