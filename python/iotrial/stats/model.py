@@ -100,7 +100,8 @@ class Conclusion(StrEnum):
 class Observation:
     """One run: its responses by name (totals over replicates), or the description of its failure.
 
-    ``halves``: of a window of a live trial, means of its responses in the earlier and in the later half, if known.
+    ``parts``: of a window of a live trial, means of its responses in the washout (None without one), and in the earlier and
+    the later half of the counted part, if known.
     """
 
     arm: str
@@ -110,7 +111,7 @@ class Observation:
     started_s: float
     responses: Mapping[str, float]
     failure: str | None = None
-    halves: Mapping[str, tuple[float, float]] | None = None
+    parts: Mapping[str, tuple[float | None, float, float]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 from iotrial.design.model import ArmKind
 from iotrial.errors import StoreError, StudyError
 from iotrial.stats.model import Observation, ObservedBlock
-from iotrial.store.checks import WINDOW, halves_of
+from iotrial.store.checks import WINDOW, parts_of
 from iotrial.store.model import WASH_IN, BlockEnd, Event, RunRecord, TrialHeader, TrialState
 from iotrial.study.codec import study_from_json, study_to_json
 from iotrial.units import is_number
@@ -200,7 +200,7 @@ def observation_of(run: RunRecord) -> Observation:
         started_s=run.started_s,
         responses=run.responses,
         failure=run.failure,
-        halves=halves_of(run.checks) if WINDOW in run.checks else None,
+        parts=parts_of(run.checks) if WINDOW in run.checks else None,
     )
 
 
