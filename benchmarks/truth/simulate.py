@@ -32,6 +32,7 @@ from simulated import (
     fleets,
     levels,
     power,
+    powercuts,
     races,
     skewed,
     stalls,
@@ -86,12 +87,14 @@ TABLES: dict[str, Table] = {
     "races-left-out": races.left_out,
     "switching-costs": switchback.switching_costs,
     "building-up": switchback.building_up,
+    "durability-runs": powercuts.durability_runs,
 }
 
 #: tables that have no place in the documents, which give their results in a sentence
 PRINTED_ONLY = frozenset(
     {
         "audit-family",
+        "durability-runs",
         "races-left-out",
         "orders",
         "assumptions",

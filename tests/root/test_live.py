@@ -23,6 +23,7 @@ from breaking import Trial, entries, eventually, nothing_left, processes_with, s
 from running import iotrial, stored_runs
 from test_faults_clock import SHIFT
 
+from iotrial.design.keyed import Stream
 from own_loop import own_loop
 
 pytestmark = [
@@ -179,6 +180,24 @@ def test_windows_measure_the_service_with_the_setting_that_the_kernel_has(
     for run in runs:
         assert set(inside(run, seen)) == {run["treatment"]["read_ahead_kb"]}
         assert run["checks"]["window"]["switched_s"] == pytest.approx(-0.5, abs=0.3)
+
+
+def test_after_every_rest_a_drawn_setting_leads_in(state: Path, service: Service) -> None:
+    """With other settings in a fifth of the time it rests before each pair; the second window of a pair follows the first."""
+    live(service, "--blocks", "5", "--no-stop", "--most-share", "20 %", "--time", "5 min")
+    assert service.ahead == TODAY
+    nothing_left(state)
+    connection = sqlite3.connect(state / "trials.db")
+    (seed,) = connection.execute("SELECT seed FROM trial").fetchone()
+    connection.close()
+    for run in counted(state):
+        lead_in = run["checks"]["window"].get("lead_in")
+        if run["slot"]:
+            assert lead_in is None
+            continue
+        # the words of the documented generator
+        drawn = Stream(seed, "lead_in", run["condition"], run["block"]).below(2)
+        assert lead_in == sorted({one["arm"] for one in stored_runs(state)})[drawn]
 
 
 def test_ctrl_c_sets_the_settings_again_and_a_resume_goes_on(state: Path, service: Service) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import sqlite3
 import sys
@@ -10,9 +11,10 @@ import zlib
 from pathlib import Path
 
 import jsonschema
+import numpy as np
 import pytest
 from report_fixtures import document, effect, factor, study
-from scipy.stats import binomtest
+from scipy.stats import beta, binom, binomtest, rankdata, t
 from store_examples import header
 
 from iotrial.errors import LabError, StoreError, StudyError
@@ -25,7 +27,7 @@ from iotrial.report.render import html_report, markdown_report, print_report
 from iotrial.report.text import Console
 from iotrial.runner.durability_pass import TICK, _Timed
 from iotrial.stats.model import Verdict
-from iotrial.stats.proportion import Proportion
+from iotrial.stats.proportion import Proportion, over_runs, p_of_more
 from iotrial.store import Store
 from iotrial.store.event_records import NOT_CUT, power_cuts_of, power_cuts_text
 from iotrial.store.model import PowerCuts, TrialState
@@ -64,6 +66,11 @@ def cuts(arm: str = "off", **changes: object) -> PowerCuts:
     return replace(plain, **changes)  # type: ignore[arg-type]
 
 
+def several(*lossy: int, arm: str = "off", points: int = 33) -> list[PowerCuts]:
+    """Return the power cuts of several runs, by their lossy points."""
+    return [cuts(arm, lossy=count, points=points, repetition=run) for run, count in enumerate(lossy)]
+
+
 # -- the share of cut points
 
 
@@ -85,6 +92,47 @@ def test_where_nothing_happened_the_limit_is_the_one_sided_one(total: int) -> No
 def test_a_share_of_impossible_counts_is_refused(count: int, total: int) -> None:
     with pytest.raises(ValueError, match="expected"):
         Proportion(count, total)
+
+
+@pytest.mark.parametrize("counts", [(3, 5, 4, 4, 3, 5), (0, 9, 1, 0, 12, 2), (30, 0, 0, 1, 0, 0)])
+def test_the_interval_over_runs_is_that_of_korn_and_graubard(counts: tuple[int, ...]) -> None:
+    """With the variance of a mean over runs of equal size, and scipy's distributions."""
+    points, runs = 33, len(counts)
+    shares = np.array(counts) / points
+    share, cases = float(shares.mean()), points * runs
+    effective = share * (1 - share) / (shares.var(ddof=1) / runs)
+    effective *= (t.ppf(0.975, cases - 1) / t.ppf(0.975, runs - 1)) ** 2
+    effective = min(effective, cases)
+    count = share * effective
+    low = beta.ppf(0.025, count, effective - count + 1)
+    high = beta.ppf(0.975, count + 1, effective - count)
+    assert over_runs([Proportion(one, points) for one in counts]) == pytest.approx((low, high), abs=1e-9)
+
+
+def test_the_interval_over_runs_is_never_narrower_than_that_of_the_points() -> None:
+    exact = binomtest(24, 198).proportion_ci(0.95, "exact")
+    low, high = over_runs([Proportion(4, 33)] * 6)
+    assert low < exact.low
+    assert high > exact.high
+    assert over_runs([Proportion(0, 33)] * 6) == Proportion(0, 198).interval
+
+
+@pytest.mark.parametrize(
+    ("runs", "others"),
+    [((5, 6, 7), (1, 2)), ((0, 1, 0, 3), (0, 0, 1)), ((2, 2), (2, 2)), ((0, 0, 1), (4, 5, 0))],
+)
+def test_runs_are_compared_as_enumeration_compares_them(
+    runs: tuple[int, ...], others: tuple[int, ...]
+) -> None:
+    ranks = rankdata([*runs, *others])
+    sums = [sum(ranks[list(chosen)]) for chosen in itertools.combinations(range(len(ranks)), len(runs))]
+    expected = np.mean([one >= sum(ranks[: len(runs)]) for one in sums])
+    found = p_of_more([Proportion(n, 9) for n in runs], [Proportion(n, 9) for n in others])
+    assert found == pytest.approx(expected)
+
+
+def test_six_runs_that_all_do_more_are_one_of_924_divisions() -> None:
+    assert p_of_more([Proportion(9, 33)] * 6, [Proportion(0, 33)] * 6) == pytest.approx(1 / 924)
 
 
 # -- stored and packed
@@ -146,7 +194,20 @@ def test_a_damaged_record_is_refused(damaged: str) -> None:
     ],
 )
 def test_a_verdict_says_how_often_and_how_sure(changes: dict[str, object], words: str) -> None:
-    assert verdict_of(cuts(**changes)) == words
+    assert verdict_of([cuts(**changes)]) == words
+
+
+def test_a_verdict_over_several_runs_has_the_run_as_its_unit() -> None:
+    """Six runs of 33 points, of which one loses 30 and the others none: hardly anything is known of further runs."""
+    text = verdict_of(several(30, 0, 0, 0, 0, 0))
+    assert text.startswith("loses acknowledged writes at 30 of 198 cut points of 6 runs [")
+    low, high = over_runs([Proportion(n, 33) for n in (30, 0, 0, 0, 0, 0)])
+    exact = binomtest(30, 198).proportion_ci(0.95, "exact")
+    assert low < exact.low / 2
+    assert high > 2 * exact.high
+    assert verdict_of(several(0, 0, 0, 0, 0, 0)) == (
+        "loses nothing at 198 cut points of 6 runs (95 %: at most 1.5 %)"
+    )
 
 
 def of_mode() -> Study:
@@ -205,8 +266,45 @@ def test_the_json_report_has_the_counts_and_fits_its_schema() -> None:
 def test_a_level_that_loses_as_its_reference_does_is_no_risk_of_its_own() -> None:
     both = (cuts("on", lossy=70), cuts("off", lossy=74))
     assert measured_risks(both, of_mode()) == {}
-    more = (cuts("on", lossy=10), cuts("off", lossy=150))
+    more = (cuts("on", lossy=10), cuts("off", lossy=150))  # single runs, as in trials of earlier versions
     assert list(measured_risks(more, of_mode())["mode"]) == ["off"]
+
+
+def test_one_lossy_point_against_none_is_no_risk_of_the_level() -> None:
+    """Neither of single runs, nor of several: one of six runs has it by chance in every second case."""
+    assert measured_risks((cuts("on"), cuts("off", lossy=1)), of_mode()) == {}
+    assert measured_risks((cuts("on", lossy=1), cuts("off")), of_mode()) == {}
+    runs = (*several(0, 0, 0, 0, 0, 0, arm="on"), *several(0, 0, 1, 0, 0, 0))
+    assert measured_risks(runs, of_mode()) == {}
+
+
+def test_runs_that_all_lose_against_runs_that_do_not_are_a_risk_of_the_level() -> None:
+    on, off = several(0, 0, 0, 0, 0, 0, arm="on"), several(9, 12, 4, 8, 20, 3)
+    assert list(measured_risks((*on, *off), of_mode())["mode"]) == ["off"]
+    worse = several(20, 25, 19, 22, 30, 21)
+    reference = several(1, 2, 0, 3, 1, 1, arm="on")
+    assert list(measured_risks((*reference, *worse), of_mode())["mode"]) == ["off"]
+    assert list(
+        measured_risks((*several(9, 12, 4, 8, 20, 3, arm="on"), *several(0, 0, 0, 0, 0, 0)), of_mode())[
+            "mode"
+        ]
+    ) == ["on"]
+
+
+def test_a_run_with_bad_luck_is_no_risk_however_many_of_its_points_lose() -> None:
+    runs = (*several(0, 0, 0, 0, 0, 0, arm="on"), *several(0, 30, 0, 0, 0, 0))
+    assert measured_risks(runs, of_mode()) == {}
+
+
+def test_arms_that_are_alike_are_called_worse_in_at_most_five_per_cent() -> None:
+    """Points of a run share its luck (correlation .3); by points the rate is above .5."""
+    rng = np.random.default_rng()
+    trials, wrong = 150, 0
+    for _ in range(trials):
+        on, off = rng.binomial(33, rng.beta(0.3 * 7 / 3, 0.7 * 7 / 3, (2, 6)))
+        runs = (*several(*on.tolist(), arm="on"), *several(*off.tolist()))
+        wrong += bool(measured_risks(runs, of_mode()))
+    assert wrong <= binom.ppf(1 - 1e-5, trials, 0.05)
 
 
 def test_a_reference_that_loses_where_another_level_does_not_is_a_risk() -> None:

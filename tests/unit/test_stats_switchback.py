@@ -346,22 +346,27 @@ def test_a_planted_cost_of_switching_is_found_with_its_size() -> None:
 # -- effects that build up
 
 
-def test_the_course_of_an_effect_is_later_less_earlier_half_and_goes_on_in_a_straight_line() -> None:
-    def window(arm: str, value: float, halves: tuple[float, float]) -> Observation:
-        return Observation(arm, ArmKind.TREATMENT, {}, 0, 0.0, {"p99": value}, halves={"p99": halves})
+def test_the_course_of_an_effect_goes_on_by_half_of_what_it_has_gained_since_the_washout() -> None:
+    def window(arm: str, value: float, parts: tuple[float | None, float, float]) -> Observation:
+        return Observation(arm, ArmKind.TREATMENT, {}, 0, 0.0, {"p99": value}, parts={"p99": parts})
 
-    block = ObservedBlock("c", 0, (window("A", 10.0, (9.0, 11.0)), window("B", 12.0, (10.0, 14.0))))
-    bare = replace(block, observations=(block.observations[0], replace(block.observations[1], halves=None)))
     weights = {"B": 1.0, "A": -1.0}
+    today, level = window("A", 10.0, (8.0, 9.0, 11.0)), window("B", 12.0, (8.5, 10.0, 14.0))
+    block = ObservedBlock("c", 0, (today, level))
+    bare = replace(block, observations=(today, replace(level, parts=None)))
     found = course([block, bare, replace(block, void="late")], weights, "p99", by_ratio=False)
-    assert (found.drift.tolist(), found.at_end.tolist()) == ([2.0], [4.0])
+    # later half 12 + 1 in place of 12 against 10 + 1 in place of 10: 3, and half of 3 less .5
+    assert (found.drift.tolist(), found.later.tolist()) == ([2.0], [3.0 + (3.0 - 0.5) / 2.0])
     found = course([block], weights, "p99", by_ratio=True)
-    assert found.drift[0] == pytest.approx(math.log(14 / 10 / (11 / 9)))
-    assert found.at_end[0] == pytest.approx(math.log(12 / 10) + math.log(14 / 10 / (11 / 9)))
+    drift, rise = math.log(14 / 10 / (11 / 9)), math.log(14 / 8.5 / (11 / 8))
+    assert found.drift[0] == pytest.approx(drift)
+    assert found.later[0] == pytest.approx(math.log(12 / 10) + drift / 2 + rise / 2)
+    without = replace(block, observations=(today, window("B", 12.0, (None, 10.0, 14.0))))
+    assert course([without], weights, "p99", by_ratio=False).later.tolist() == [2.0 + 2.0]
 
 
-def test_an_effect_is_settled_only_if_it_is_within_the_margin_at_the_end_of_a_window() -> None:
-    """Over 200 blocks a mean of 3 % with a drift of 2 % ends at 5 %; one of 1 % without a drift stays there."""
+def test_an_effect_is_settled_only_if_it_is_within_the_margin_where_it_is_heading() -> None:
+    """Over 200 blocks a mean of 3 % with a drift of 2 % heads for 5 %; one of 1 % without a drift stays there."""
     rng = np.random.default_rng()
     margin = math.log(1.05)
 

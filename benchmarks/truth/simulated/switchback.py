@@ -91,10 +91,12 @@ def _correlated(rng: Rng, trials: int, seconds: int, correlation: float) -> Floa
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """Windows of many trials, in time order: values, trends (later half less earlier half), and whether B was in force."""
+    """Windows of many trials, in time order: values, trends (later half less earlier half), rises (later half less washout;
+    0 without one), and whether B was in force."""
 
     values: Floats
     trends: Floats
+    rises: Floats
     at_b: Signs
 
     def contrasts(self, values: Floats) -> Floats:
@@ -127,13 +129,13 @@ def simulate(
         _windows(noise(rng, len(rows), 2 * pairs * length), at_b[rows], washout_s, effect, lag_s, residue)
         for rows in np.array_split(np.arange(trials), -(-trials // _ROWS))
     ]
-    values, trends = (np.concatenate(part) for part in zip(*found, strict=True))
-    return Trials(values, trends, at_b)
+    values, trends, rises = (np.concatenate(part) for part in zip(*found, strict=True))
+    return Trials(values, trends, rises, at_b)
 
 
 def _windows(
     seconds: Floats, at_b: Signs, washout_s: int, effect: float, lag_s: float, residue: float
-) -> tuple[Floats, Floats]:
+) -> tuple[Floats, Floats, Floats]:
     trials, windows = at_b.shape
     length = washout_s + COUNTED_S
     parts = seconds.reshape(trials, windows, length)
@@ -151,7 +153,9 @@ def _windows(
         left = left * over_window
     counted = parts[:, :, washout_s:]
     half = COUNTED_S // 2
-    return counted.mean(axis=2), counted[:, :, half:].mean(axis=2) - counted[:, :, :half].mean(axis=2)
+    first, second = counted[:, :, :half].mean(axis=2), counted[:, :, half:].mean(axis=2)
+    rises = second - parts[:, :, :washout_s].mean(axis=2) if washout_s else np.zeros_like(second)
+    return counted.mean(axis=2), second - first, rises
 
 
 def false_alarms(rng: Rng, scale: float) -> str:
@@ -396,8 +400,8 @@ def building_up(rng: Rng, scale: float) -> str:
         f"**Equivalent within 5 % although the effect builds up: {trials} trials of up to {pairs} pairs, counted for "
         f"{COUNTED_S} s after a washout of 10 s, at .05** [95 % bounds]",
         "",
-        "*By the mean*: the mean over the window alone decides. *Settled*: so does the effect at the end of the window, and "
-        "no drift may be shown. *Pairs*: median to *equivalent*, of all trials.",
+        "*By the mean*: the mean over the window alone decides. *Settled*: so does where the effect may be "
+        "heading, and no drift may be shown. *Pairs*: median to *equivalent*, of all trials.",
         "",
         "| effect | time constant | the metric | by the mean | settled | pairs, by the mean | settled |",
         "| --- | --- | --- | --- | --- | --- | --- |",
@@ -415,9 +419,10 @@ def building_up(rng: Rng, scale: float) -> str:
                 pairs=pairs,
             )
             values, drifts = found.contrasts(found.values), found.contrasts(found.trends)
+            later = values + (drifts + found.contrasts(found.rises)) / 2.0
             ends: tuple[list[float], list[float]] = ([], [])
-            for value, drift in zip(values, drifts, strict=True):
-                mean, both = _equivalent_at(value, drift, looks, margin)
+            for value, drift, end in zip(values, drifts, later, strict=True):
+                mean, both = _equivalent_at(value, Course(drift, end), looks, margin)
                 ends[0].append(mean)
                 ends[1].append(both)
             cells = [rate(sum(map(math.isfinite, one)), trials) for one in ends]
@@ -427,9 +432,7 @@ def building_up(rng: Rng, scale: float) -> str:
     return "\n".join(out)
 
 
-def _equivalent_at(
-    values: Floats, drifts: Floats, looks: Sequence[int], margin: float
-) -> tuple[float, float]:
+def _equivalent_at(values: Floats, run: Course, looks: Sequence[int], margin: float) -> tuple[float, float]:
     """Return the pairs after which a trial ends as equivalent, by the mean alone and with a settled effect; else infinite."""
     by_mean = math.inf
     for pairs in looks:
@@ -437,7 +440,7 @@ def _equivalent_at(
         verdict = judge(one, _METRIC, margin=math.expm1(margin))
         if verdict.verdict is Verdict.EQUIVALENT:
             by_mean = min(by_mean, pairs)
-            if settled(Course(drifts[:pairs], values[:pairs] + drifts[:pairs]), alpha=ALPHA, margin=margin):
+            if settled(Course(run.drift[:pairs], run.later[:pairs]), alpha=ALPHA, margin=margin):
                 return by_mean, pairs
         elif verdict.decided:
             break

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from iotrial.documents import JsonObject, plain
 from iotrial.lab.in_place import holding_of
 from iotrial.ownership import invoking_user
+from iotrial.report.notation import counted
 from iotrial.report.safety import study_safety_lines
 from iotrial.runner.checked_work import checked_workloads, why_not
 from iotrial.runner.command_user import command_user
@@ -291,7 +292,8 @@ def _power_cuts(resolved: Resolved) -> Iterator[str]:
         return
     yield _line(
         "power cuts",
-        f"at {study.cut_points:,} points of one more run of each arm of {escape(', '.join(names))}, on simulated disks",
+        f"at {study.cut_points:,} points of {counted(study.cut_runs, 'more run')} of each arm of "
+        f"{escape(', '.join(names))}, on simulated disks",
     )
     yield _line("", "(--no-check skips this)")
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from iotrial.stats.switchback import FEWEST_SWITCHES, possible_error, proposed_washout
-from iotrial.store.checks import WINDOW
+from iotrial.store.checks import LEAD_IN, WINDOW
 from iotrial.store.model import TrialData
 from iotrial.study.scales import Scale
 
@@ -60,10 +60,15 @@ def _switches(data: TrialData) -> Iterator[tuple[tuple[str, str], _Series]]:
     response = data.trial.header.study.responses[0]
     void = {(block.condition, block.index) for block in data.blocks if block.void is not None}
     before = ""
+    led = False
     for run in data.runs:
-        kind = (before if run.slot else "", run.arm)
-        before = run.arm
         kept = run.checks.get(WINDOW)
+        lead_in = kept.get(LEAD_IN) if isinstance(kept, dict) else None
+        lead_in = lead_in if isinstance(lead_in, str) else None
+        led = led or lead_in is not None
+        # earlier versions had today's settings between blocks, and no lead-in
+        kind = (lead_in or (before if run.slot or led else ""), run.arm)
+        before = run.arm
         if (run.condition, run.block) in void or not isinstance(kept, dict):
             continue
         switched_s = float(kept["switched_s"])

@@ -1,7 +1,8 @@
 """Which acknowledged writes survived power cuts, in words: for tables, headlines, choices and warnings.
 
-The counts are of points drawn from the writes of one run of an arm (or a few). An interval therefore says how often this
-run would have lost something; it does not cover another run, disk or kernel. Nothing lost is no proof, but a limit.
+The counts are of points drawn from the writes of a few runs of an arm. Points of one run share its luck, so intervals and
+comparisons of arms have the run as their unit. They do not cover another disk or kernel. Nothing lost is no proof, but a
+limit. Trials of earlier versions have a single run of each arm: their intervals are for the points of that run.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from iotrial.report.conditions import ConditionText
 from iotrial.report.evidence import arm_order, is_reference
 from iotrial.report.notation import counted, joined, some
 from iotrial.report.safety import Risks, risks_of
-from iotrial.stats.proportion import Proportion
+from iotrial.stats.proportion import Proportion, over_runs, p_of_more
 from iotrial.store.model import PowerCuts, TrialData
 from iotrial.study.model import Study
 from iotrial.terminal import escape
@@ -24,16 +25,24 @@ if TYPE_CHECKING:
     from iotrial.report.conditions import Conditions
 
 LEDE = (
-    "Each arm did its work once more, not timed, on a disk with a volatile write cache that logs every request. The "
-    "power was cut at points drawn evenly over the requests and acknowledgements of that run. At each point the disk "
+    "Each arm did its work again, not timed, on a disk with a volatile write cache that logs every request. The "
+    "power was cut at points drawn evenly over the requests and acknowledgements of a run. At each point the disk "
     "was rebuilt as it may have been left: with everything that a flush had made durable, and of the rest a drawn "
     "part, whole or torn. Then the file system was mounted, checked, and searched for everything that had been "
     "acknowledged by then."
 )
 _INTERVALS = (
-    "Brackets are 95 % intervals (Clopper-Pearson) for the share of such points in this run. They do not cover other "
-    "runs, disks or kernels, and nothing lost is not a proof."
+    "Brackets are 95 % intervals for the share of such points: over several runs with the run as the unit (Korn and "
+    "Graubard), of a single one for the points of that run (Clopper-Pearson). They do not cover other disks or kernels, "
+    "and nothing lost is not a proof."
 )
+#: error level of all statements together that one level does more harm than another
+_ALPHA = 0.05
+#: runs of each arm from which on runs are compared; with fewer, points are
+_FEWEST_RUNS = 4
+
+#: the power cuts of one arm under one condition: a record for each run
+Runs = Sequence[PowerCuts]
 _MOST_ARMS = 4
 _MOST_PLACES = 3
 
@@ -44,8 +53,13 @@ class DurabilityRow:
 
     condition: ConditionText
     treatment: Mapping[str, str]
-    cuts: PowerCuts
+    runs: Runs
     is_reference: bool
+
+    @property
+    def cuts(self) -> PowerCuts:
+        """The counts of all runs together."""
+        return together(self.runs)
 
     @property
     def arm(self) -> str:
@@ -55,45 +69,49 @@ class DurabilityRow:
     @property
     def verdict(self) -> str:
         """E.g. "loses acknowledged writes at 37 of 100 cut points [27.6 %, 47.2 %], needs fsck at 2"."""
-        return verdict_of(self.cuts)
+        return verdict_of(self.runs)
 
     @property
     def harmful(self) -> bool:
         """Whether acknowledged writes were missing, or anything was corrupt."""
-        return harmful(self.cuts)
+        return harmful(self.runs)
 
 
-def harmful(cuts: PowerCuts) -> bool:
+def harmful(runs: Runs) -> bool:
     """Return whether acknowledged writes were missing at some point, or anything was corrupt."""
-    return bool(cuts.lossy or cuts.corrupt)
+    return any(one.lossy or one.corrupt for one in runs)
 
 
-def verdict_of(cuts: PowerCuts, *, repairs: bool = True) -> str:
+def verdict_of(runs: Runs, *, repairs: bool = True) -> str:
     """Return what power cuts did, in words, the worst first. ``repairs``: also how often a fsck was needed."""
-    parts = []
+    cuts, parts = together(runs), []
     if cuts.lossy:
-        parts.append(f"loses acknowledged writes at {_share(cuts.lossy, cuts.points)}")
+        parts.append(f"loses acknowledged writes at {_share([one.lossy for one in runs], runs)}")
     if cuts.corrupt:
-        parts.append(f"is corrupt at {_share(cuts.corrupt, cuts.points)}")
+        parts.append(f"is corrupt at {_share([one.corrupt for one in runs], runs)}")
     if not cuts.acknowledged and not parts:
-        parts.append(f"had acknowledged nothing by {_points(cuts.points)}")
+        parts.append(f"had acknowledged nothing by {_points(runs)}")
     elif not parts:
-        parts.append(
-            f"loses nothing at {_points(cuts.points)} (95 %: at most {_percent(_most(cuts.points))})"
-        )
+        parts.append(f"loses nothing at {_points(runs)} (95 %: at most {_percent(_most(cuts.points))})")
     if cuts.needs_fsck and repairs:
         before = f", {cuts.unmountable:,} of them before it mounts" if cuts.unmountable else ""
         parts.append(f"needs fsck at {cuts.needs_fsck:,}{before}")
     return ", ".join(parts)
 
 
-def _share(count: int, total: int) -> str:
-    low, high = Proportion(count, total).interval
-    return f"{count:,} of {_points(total)} [{_percent(low)}, {_percent(high)}]"
+def _share(counts: Sequence[int], runs: Runs) -> str:
+    low, high = over_runs([Proportion(count, one.points) for count, one in zip(counts, runs, strict=True)])
+    return f"{sum(counts):,} of {_points(runs)} [{_percent(low)}, {_percent(high)}]"
 
 
-def _points(total: int) -> str:
-    return counted(total, "cut point")
+def lossy_interval(runs: Runs) -> tuple[float, float]:
+    """Return the interval for the share of points at which acknowledged writes are missing."""
+    return over_runs([Proportion(one.lossy, one.points) for one in runs])
+
+
+def _points(runs: Runs) -> str:
+    of_runs = f" of {len(runs)} runs" if len(runs) > 1 else ""
+    return f"{counted(sum(one.points for one in runs), 'cut point')}{of_runs}"
 
 
 def _most(total: int) -> float:
@@ -110,8 +128,11 @@ def _percent(share: float) -> str:
     return f"{percent:.2g} %" if percent < 10.0 else f"{percent:.0f} %"
 
 
-def together(cuts: Sequence[PowerCuts]) -> PowerCuts:
-    """Add up the cuts of several runs: the points at which something was found, and the runs' requests."""
+def together(cuts: Runs) -> PowerCuts:
+    """Add up the cuts of several runs: the points at which something was found, and the runs' requests.
+
+    ``acknowledged`` is that of the run with the most.
+    """
     return replace(
         cuts[0],
         points=sum(one.points for one in cuts),
@@ -119,7 +140,7 @@ def together(cuts: Sequence[PowerCuts]) -> PowerCuts:
         corrupt=sum(one.corrupt for one in cuts),
         needs_fsck=sum(one.needs_fsck for one in cuts),
         unmountable=sum(one.unmountable for one in cuts),
-        acknowledged=sum(one.acknowledged for one in cuts),
+        acknowledged=max(one.acknowledged for one in cuts),
         most_lost=max(one.most_lost for one in cuts),
         requests=sum(one.requests for one in cuts),
         flushes=sum(one.flushes for one in cuts),
@@ -137,7 +158,7 @@ def durability_rows(data: TrialData, conditions: Conditions) -> tuple[Durability
         found.setdefault((one.condition, one.arm), []).append(one)
     rows = [
         DurabilityRow(
-            conditions.of_key(key), arms[arm], together(members), is_reference(study, members[0].treatment)
+            conditions.of_key(key), arms[arm], tuple(members), is_reference(study, members[0].treatment)
         )
         for (key, arm), members in found.items()
     ]
@@ -174,58 +195,64 @@ def _others_at_reference(treatment: Mapping[str, str], factor: str, study: Study
 def level_verdict(cuts: Iterable[PowerCuts], study: Study, factor: str, level: str) -> str | None:
     """Return what power cuts did to a level, in words: where it is worst. None if its power was not cut."""
     own = cuts_by_level(cuts, study).get((factor, level))
-    return None if not own else verdict_of(_worst(own))
+    return None if not own else verdict_of(_worst(_by_condition(own).values()))
 
 
 def measured_risks(cuts: Sequence[PowerCuts], study: Study) -> Risks:
-    """Return the levels that did harm which their factor's reference did not do, with their verdicts.
+    """Return the levels that did harm, and are shown to do more of it than their factor's reference, with their verdicts.
 
-    A level does harm as its reference does if both lose or corrupt something, and the intervals of how often overlap.
+    The reference is one too, where it did harm under a condition under which another level did none, and is shown to do more.
+    All these comparisons of a trial are wrong with probability at most 5 % if runs of alike arms are alike. A level without
+    runs of its reference is one if it did any harm.
     """
-    by_level = cuts_by_level(cuts, study)
-    found: dict[str, dict[str, str]] = {}
-    for factor in study.treatment_factors:
-        reference = {
-            one.condition: one for one in _by_condition(by_level.get((factor.name, factor.reference), ()))
-        }
-        for level in factor.levels:
-            own = _by_condition(by_level.get((factor.name, level.label), ()))
-            worse = [one for one in own if harmful(one) and _does_more(one, reference.get(one.condition))]
-            if worse and level.label != factor.reference:
-                found.setdefault(factor.name, {})[level.label] = verdict_of(_worst(worse))
-        # the reference itself, where a level does without the harm
-        unharmed = [
-            own_cuts
-            for (name, label), own_cuts in by_level.items()
-            if name == factor.name and label != factor.reference and not any(map(harmful, own_cuts))
-        ]
-        harmed = [one for one in reference.values() if harmful(one)]
-        if harmed and unharmed:
-            found.setdefault(factor.name, {})[factor.reference] = verdict_of(_worst(harmed))
-    return found
+    by_level = {key: _by_condition(own) for key, own in cuts_by_level(cuts, study).items()}
+    pairs = [
+        (factor, label, condition, runs, by_level.get((factor.name, factor.reference), {}).get(condition))
+        for factor in study.treatment_factors
+        for (name, label), conditions in by_level.items()
+        if name == factor.name and label != factor.reference
+        for condition, runs in conditions.items()
+    ]
+    alpha = _ALPHA / max(1, 2 * len(pairs))
+    found: dict[str, dict[str, list[Runs]]] = {}
+    for factor, label, _, runs, reference in pairs:
+        levels = found.setdefault(factor.name, {})
+        if harmful(runs) and (reference is None or _shown_to_do_more(runs, reference, alpha)):
+            levels.setdefault(label, []).append(runs)
+        elif reference is not None and not harmful(runs) and _shown_to_do_more(reference, runs, alpha):
+            levels.setdefault(factor.reference, []).append(reference)
+    return {
+        name: {label: verdict_of(_worst(worse)) for label, worse in levels.items()}
+        for name, levels in found.items()
+        if levels
+    }
 
 
-def _by_condition(cuts: Iterable[PowerCuts]) -> tuple[PowerCuts, ...]:
+def _by_condition(cuts: Iterable[PowerCuts]) -> Mapping[str, Runs]:
     found: dict[str, list[PowerCuts]] = {}
     for one in cuts:
         found.setdefault(one.condition, []).append(one)
-    return tuple(map(together, found.values()))
+    return found
 
 
-def _does_more(one: PowerCuts, reference: PowerCuts | None) -> bool:
-    if reference is None or not harmful(reference):
-        return True
-    low, _ = Proportion(_harm(one), one.points).interval
-    _, high = Proportion(_harm(reference), reference.points).interval
-    return low > high
+def _shown_to_do_more(runs: Runs, others: Runs, alpha: float) -> bool:
+    """Return whether an arm is shown to do harm at a larger share of points than another."""
+    harm, other = ([Proportion(_harm(one), one.points) for one in own] for own in (runs, others))
+    if min(len(harm), len(other)) >= _FEWEST_RUNS:
+        return p_of_more(harm, other) <= alpha
+    return over_runs(harm)[0] > over_runs(other)[1]
 
 
 def _harm(one: PowerCuts) -> int:
     return max(one.lossy, one.corrupt)
 
 
-def _worst(cuts: Sequence[PowerCuts]) -> PowerCuts:
-    return max(cuts, key=lambda one: (_harm(one) / one.points, one.needs_fsck / one.points))
+def _worst(several: Iterable[Runs]) -> Runs:
+    def severity(runs: Runs) -> tuple[float, float]:
+        every = together(runs)
+        return _harm(every) / every.points, every.needs_fsck / every.points
+
+    return max(several, key=severity)
 
 
 def risks_found(study: Study, measured: Risks) -> Risks:
@@ -258,21 +285,22 @@ def durability_notes(rows: Sequence[DurabilityRow]) -> Iterator[Note]:
             for arm, count in counts.items()
             if count
         ]
-        least = min(row.cuts.points for row in good)
+        least = min(good, key=lambda row: row.cuts.points)
         each = " each" if len(good) > 1 else ""
         repair = sum(row.cuts.needs_fsck for row in good)
         after = f"; needs fsck at {repair:,}" if repair else ""
+        of_runs = "these runs'" if len(least.runs) > 1 else "this run's"
         yield Note(
-            f"{joined(some(names, _MOST_ARMS))}: nothing acknowledged was lost at {_points(least)}{each} "
-            f"(95 %: at most {_percent(_most(least))} of this run's points){after}.",
+            f"{joined(some(names, _MOST_ARMS))}: nothing acknowledged was lost at {_points(least.runs)}{each} "
+            f"(95 %: at most {_percent(_most(least.cuts.points))} of {of_runs} points){after}.",
             "Power cut",
             view=View.TEXT,
         )
 
 
 def _harm_of(harmed: Sequence[DurabilityRow], conditions: int) -> str:
-    worst = _worst([row.cuts for row in harmed])
-    (row,) = [row for row in harmed if row.cuts is worst]
+    worst = _worst([row.runs for row in harmed])
+    (row,) = [row for row in harmed if row.runs is worst]
     verdict = verdict_of(worst, repairs=False)
     if conditions == 1:
         return f"{escape(row.arm)} {verdict}"

@@ -26,7 +26,7 @@ from iotrial.documents import (
 from iotrial.knobs.declaration import Consequence
 from iotrial.report.claims import HeldClaim, Outcome
 from iotrial.report.document import Document
-from iotrial.report.durability import DurabilityRow
+from iotrial.report.durability import DurabilityRow, lossy_interval
 from iotrial.report.fidelity import StandIn
 from iotrial.report.notation import utc
 from iotrial.report.safety import LevelSafety, consequence_of_level, every_level
@@ -44,7 +44,6 @@ from iotrial.stats.model import (
     Verdict,
     VoidCount,
 )
-from iotrial.stats.proportion import Proportion
 from iotrial.stats.reasons import Reason
 from iotrial.store.model import Continuation
 from iotrial.store.states import TrialState
@@ -325,15 +324,17 @@ class Evidence(JsonObject, frozen=True):
 
 
 class Durability(JsonObject, frozen=True):
-    """What power cuts did to one arm under one condition, all repetitions together.
+    """What power cuts did to one arm under one condition, all runs together.
 
-    Counts are of cut points; a point may be in several. The interval is that of Clopper and Pearson for the share of points
-    of this run at which acknowledged writes are lost; where none is, its upper end is the one-sided limit of 95 %.
+    Counts are of cut points; a point may be in several. The interval is that of Korn and Graubard, with the run as the
+    unit, for the share of points at which acknowledged writes are lost; of a single run, or where none is lost, that of
+    Clopper and Pearson for the points of these runs, whose upper end is then the one-sided limit of 95 %.
     """
 
     treatment: str
     condition: Condition
-    acknowledged: Annotated[Count, Meta(description="Items acknowledged by the end of the run.")]
+    runs: Count
+    acknowledged: Annotated[Count, Meta(description="Items acknowledged by the end of a run.")]
     points: Count
     lossy: Annotated[Count, Meta(description="Acknowledged items were missing.")]
     corrupt: Annotated[
@@ -631,9 +632,10 @@ def _effect(effect: Effect, study: Study) -> EffectFound:
 
 
 def _durability(row: DurabilityRow) -> Durability:
-    low, high = Proportion(row.cuts.lossy, row.cuts.points).interval
+    low, high = lossy_interval(row.runs)
     return Durability.of(
         row.cuts,
+        runs=len(row.runs),
         treatment=row.arm,
         condition=row.condition.labels,
         lossy_low=low,

@@ -37,7 +37,7 @@ REASONS = {
     "unusable_values": "some runs gave no usable value for a ratio (zero, or none)",
     "effect_not_constant": "the effect changed while the trial ran, so no single number describes it",
     "no_blocks": "no complete block",
-    "still_changing": "within the windows it may still be growing to the margin, so equivalence cannot be claimed",
+    "still_changing": "within the windows it may still be heading for the margin, so equivalence cannot be claimed",
     "control_not_seen": "the injected slowdown has not been seen there, so equivalence cannot be claimed",
     "carry_over": "runs seem to depend on the runs before them",
     "typical_and_mean_differ": "typical runs, medians and means differ in direction: some runs are much slower or faster",

@@ -35,7 +35,7 @@ from iotrial.report.plots.canvas import (
 )
 from iotrial.report.series import Arm, arms_of
 from iotrial.stats.switchback import CarryOver, carry_over, in_words
-from iotrial.store.checks import LEAD_IN, LONGEST_S, WINDOW, halves_of
+from iotrial.store.checks import LEAD_IN, LONGEST_S, WINDOW, parts_of
 from iotrial.store.model import RunRecord, TrialData
 from iotrial.study.model import Response
 from iotrial.study.scales import Scale
@@ -160,7 +160,7 @@ def carry_over_of(document: Document) -> CarryOver | None:
         value = run.responses.get(response.name, math.nan)
         sound = ended[run.condition, run.block] is None and math.isfinite(value) and (value > 0.0 or not log)
         values.append((math.log(value) if log else value) if sound else math.nan)
-        trends.append(_trend(halves_of(run.checks).get(response.name), log=log) if sound else math.nan)
+        trends.append(_trend(parts_of(run.checks).get(response.name), log=log) if sound else math.nan)
     if not runs or not arms:
         return None
     lead_ins = list(map(_lead_in, runs))
@@ -174,11 +174,11 @@ def carry_over_of(document: Document) -> CarryOver | None:
     )
 
 
-def _trend(halves: tuple[float, float] | None, *, log: bool) -> float:
+def _trend(parts: tuple[float | None, float, float] | None, *, log: bool) -> float:
     """Return the later half of a window less the earlier one, on the scale of comparison; NaN if it is not known."""
-    if halves is None:
+    if parts is None:
         return math.nan
-    first, second = halves
+    _, first, second = parts
     if not log:
         return second - first
     return math.log(second / first) if first > 0.0 and second > 0.0 else math.nan

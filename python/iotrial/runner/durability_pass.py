@@ -1,9 +1,12 @@
 """Cuts the power of each arm's disk, and counts at how many points acknowledged writes are lost.
 
-After the timed runs, the work is done once more for each arm, in a separate lab, on a simulated disk that logs its writes
-(``iotrial.powercut``). The work acknowledges what it takes to be durable; each acknowledgement is a mark in the log.
-Then points of this run are drawn, the disk is rebuilt as a power cut may have left it at each of them, recovered by the
-kernel, and checked by the work. Nothing here is timed, and what fails here is noted: the trial stays valid.
+After the timed runs, the work is done a few times more for each arm, each time in a separate lab, on a simulated disk that
+logs its writes (``iotrial.powercut``). The work acknowledges what it takes to be durable; each acknowledgement is a mark in
+the log. Then points of this run are drawn, the disk is rebuilt as a power cut may have left it at each of them, recovered by
+the kernel, and checked by the work. Nothing here is timed, and what fails here is noted: the trial stays valid.
+
+The points of a run share its luck: where the work wrote, and when the kernel wrote back. So the points of an arm are spread
+over several runs, in the drawn order of a block each, and arms are compared with the run as the unit.
 """
 
 from __future__ import annotations
@@ -127,37 +130,46 @@ class DurabilityPass:
         for condition in self._plan.conditions:
             if condition.workload not in names:
                 continue
-            for planned in self._arms(condition):
-                if (condition.key, planned.arm.name, 0) in had:
+            failed: set[str] = set()
+            for repetition, planned in self._runs(condition):
+                arm = planned.arm.name
+                if (condition.key, arm, repetition) in had or arm in failed:
                     continue
                 try:
-                    record = self._cut(condition, planned)
+                    record = self._cut(condition, planned, repetition)
                 except IotrialError as error:
-                    self._note(
-                        f"the power of {planned.arm.name} ({condition.key}) was not cut: {error.message}"
-                    )
+                    failed.add(arm)
+                    self._note(f"the power of {arm} ({condition.key}) was not cut: {error.message}")
                     continue
                 self._store.append_power_cuts(self._trial, record)
                 self._signals.check()
 
-    def _arms(self, condition: Condition) -> Iterator[PlannedRun]:
-        """Yield the first run of each treatment in a block that the trial does not measure."""
-        done: set[str] = set()
-        for planned in self._plan.block(condition, 0).runs:
-            treatment = planned.arm.kind is ArmKind.TREATMENT and not planned.arm.stretched
-            if treatment and planned.arm.name not in done:
-                done.add(planned.arm.name)
-                yield planned
+    def _runs(self, condition: Condition) -> Iterator[tuple[int, PlannedRun]]:
+        """Yield each repetition's first run of each treatment, in the order of a block."""
+        for repetition in range(self._plan.study.cut_runs):
+            done: set[str] = set()
+            for planned in self._plan.block(condition, repetition).runs:
+                treatment = planned.arm.kind is ArmKind.TREATMENT and not planned.arm.stretched
+                if treatment and planned.arm.name not in done:
+                    done.add(planned.arm.name)
+                    yield repetition, planned
 
-    def _cut(self, condition: Condition, planned: PlannedRun) -> PowerCuts:
+    def _points(self, repetition: int) -> int:
+        """Return how many of the study's points are of this repetition."""
+        every, runs = self._plan.study.cut_points, self._plan.study.cut_runs
+        return every * (repetition + 1) // runs - every * repetition // runs
+
+    def _cut(self, condition: Condition, planned: PlannedRun, repetition: int) -> PowerCuts:
         """Record one run, then rebuild, recover and check its points."""
-        points = self._plan.study.cut_points
-        self._watcher.say(f"cutting the power of {planned.arm.name} ({condition.key}) at {points:,} points")
+        self._watcher.say(
+            f"cutting the power of {planned.arm.name} ({condition.key}) at {self._points(repetition):,} points of run "
+            f"{repetition + 1} of {self._plan.study.cut_runs}"
+        )
         with ExitStack() as stack:
             logging = WriteLogging(f"{_MEMORY}/iotrial-lab-{self._trial[:8]}-cut")
             session = stack.enter_context(self._session(condition, planned, logging))
-            run = self._recorded(session, condition, planned, logging)
-            return self._looked_at(session, condition, planned, run, logging)
+            run = self._recorded(session, condition, planned, repetition, logging)
+            return self._looked_at(session, condition, planned, repetition, run, logging)
 
     @contextmanager
     def _session(self, condition: Condition, planned: PlannedRun, logging: WriteLogging) -> Iterator[Session]:
@@ -198,7 +210,12 @@ class DurabilityPass:
         return possible[0]
 
     def _recorded(
-        self, session: Session, condition: Condition, planned: PlannedRun, logging: WriteLogging
+        self,
+        session: Session,
+        condition: Condition,
+        planned: PlannedRun,
+        repetition: int,
+        logging: WriteLogging,
     ) -> _Run:
         """Do the run on the disk that logs, and take the lab down: the log is complete then."""
 
@@ -226,7 +243,7 @@ class DurabilityPass:
                 done = runner.acknowledge(
                     condition,
                     planned,
-                    block=0,
+                    block=repetition,
                     marks=logging.marks if ticks is None else "",
                     begin=begin,
                     end=end,
@@ -252,13 +269,13 @@ class DurabilityPass:
         session: Session,
         condition: Condition,
         planned: PlannedRun,
+        repetition: int,
         run: _Run,
         logging: WriteLogging,
     ) -> PowerCuts:
-        tally = _Tally()
-        seed = hashlib.sha256(f"{self._plan.seed}/{condition.key}/{planned.arm.name}".encode()).hexdigest()[
-            :32
-        ]
+        tally, points = _Tally(), self._points(repetition)
+        key = f"{self._plan.seed}/{condition.key}/{planned.arm.name}/{repetition}"
+        seed = hashlib.sha256(key.encode()).hexdigest()[:32]
         reported = time.monotonic()
         with (
             WriteLog(Path(logging.log), until=ENDED) as log,
@@ -272,7 +289,7 @@ class DurabilityPass:
             at.mkdir()
             with Recovery(disk.path, run.filesystem, run.check(), fsck_every=_FSCK_EVERY, at=at) as recovery:
                 checked: dict[State, Outcome] = {}
-                for drawn in cut_points(log, seed, self._plan.study.cut_points, after=after):
+                for drawn in cut_points(log, seed, points, after=after):
                     if drawn.kind != "drawn":
                         continue
                     # Assume that what was done before the work has reached the disk long ago. Otherwise an arm with
@@ -291,14 +308,12 @@ class DurabilityPass:
                     self._signals.check()
                     if time.monotonic() - reported > _TELL_S:
                         reported = time.monotonic()
-                        self._watcher.say(
-                            f"{tally.points:,} of {self._plan.study.cut_points:,} points checked"
-                        )
+                        self._watcher.say(f"{tally.points:,} of {points:,} points checked")
             return PowerCuts(
                 condition=condition.key,
                 arm=planned.arm.name,
                 treatment=dict(planned.arm.treatment),
-                repetition=0,
+                repetition=repetition,
                 points=tally.points,
                 lossy=tally.lossy,
                 corrupt=tally.corrupt,

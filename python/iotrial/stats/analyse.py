@@ -261,7 +261,7 @@ def _estimands(
     if not primary:
         measured = set().union(*(run.responses for run in runs.runs))
         others = tuple(response for response in others if response.name in measured)
-    in_windows = primary and any(run.halves for run in runs.runs)
+    in_windows = primary and any(run.parts for run in runs.runs)
     tables = {response.name: Responses(runs, response) for response in (own if primary else (*own, *others))}
     for term in spec.terms:
         responses = own if term.primary is primary else () if primary else others

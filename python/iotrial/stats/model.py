@@ -110,8 +110,9 @@ _EQUIVALENT = frozenset(
 class Observation:
     """One run: its responses by name (totals over replicates), or the description of its failure.
 
-    ``after_other``: the unmeasured run before it had another level, by the draw of a wash-in with drawn levels. ``halves``:
-    of a window of a live trial, means of its responses in the earlier and in the later half, if known.
+    ``after_other``: the unmeasured run before it had another level, by the draw of a wash-in with drawn levels. ``parts``:
+    of a window of a live trial, means of its responses in the washout (None without one), and in the earlier and the later
+    half of the counted part, if known.
     """
 
     arm: str
@@ -122,7 +123,7 @@ class Observation:
     responses: Mapping[str, float]
     failure: str | None = None
     after_other: bool = False
-    halves: Mapping[str, tuple[float, float]] | None = None
+    parts: Mapping[str, tuple[float | None, float, float]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

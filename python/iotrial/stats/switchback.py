@@ -30,7 +30,7 @@ slowly bias the estimate, mostly towards 0; what lingers after a level biases it
 - **Trend.** Do the halves of a window differ in another way at one level than at another? An effect that is complete when
   counting begins, and constant, does not change the trend of a window. Then the difference of the trends in a pair has a
   random sign, and the same e-process tests it. Every pair counts, so this finds slow effects sooner. While an effect may
-  still grow to the margin by the end of a window, nothing is called equivalent (``settled``).
+  still be heading for the margin, nothing is called equivalent (``settled``).
 
 Neither sees a carry-over that is equal after all levels. That does no harm.
 """
@@ -245,55 +245,64 @@ def contrasts(
 class Course:
     """How the effect of a level runs within the windows of complete blocks, on the scale of comparison, by block.
 
-    ``drift``: the later half less the earlier one, level less reference. ``at_end``: the contrast plus the drift, which
-    is the effect at the end of a window if it went on in a straight line.
+    ``drift``: the later half less the earlier one, level less reference. ``later``: where the effect may be heading: its
+    mean in the later half, and half of what that is more than in the washout; without a washout the mean and the drift.
     """
 
     drift: Floats
-    at_end: Floats
+    later: Floats
 
 
 def course(
     blocks: Sequence[ObservedBlock], weights: Mapping[str, float], name: str, *, by_ratio: bool
 ) -> Course:
     """Return the course of a contrast (weights by arm) in the blocks in which it is known for every arm."""
-    drifts, ends = [], []
+    drifts, later = [], []
     for block in blocks:
         seen = {
-            one.arm: (one.responses[name], *one.halves[name])
+            one.arm: (one.responses[name], *one.parts[name])
             for one in block.observations
-            if one.halves and name in one.halves and name in one.responses
+            if one.parts and name in one.parts and name in one.responses
         }
         if block.void is not None or not all(arm in seen for arm in weights):
             continue
-        rows = [(weight, *seen[arm]) for arm, weight in weights.items()]
-        if by_ratio:
-            if min(min(row[1:]) for row in rows) <= 0.0:
-                continue
-            rows = [(row[0], math.log(row[1]), math.log(row[2]), math.log(row[3])) for row in rows]
-        drift = math.fsum(weight * (second - first) for weight, _, first, second in rows)
+        value, before, first, second = (
+            _weighted(weights, [seen[arm][part] for arm in weights], by_ratio=by_ratio) for part in range(4)
+        )
+        if value is None or first is None or second is None:
+            continue
+        drift = second - first
         drifts.append(drift)
-        ends.append(math.fsum(weight * value for weight, value, _, _ in rows) + drift)
-    return Course(np.array(drifts), np.array(ends))
+        later.append(value + (drift if before is None else (drift + second - before) / 2.0))
+    return Course(np.array(drifts), np.array(later))
+
+
+def _weighted(
+    weights: Mapping[str, float], values: Sequence[float | None], *, by_ratio: bool
+) -> float | None:
+    """Return the weighted sum of values, or of their logarithms; None if one is not known or has no logarithm."""
+    known = [value for value in values if value is not None and (value > 0.0 or not by_ratio)]
+    if len(known) < len(values):
+        return None
+    return math.fsum(
+        weight * (math.log(value) if by_ratio else value)
+        for weight, value in zip(weights.values(), known, strict=True)
+    )
 
 
 def settled(found: Course, *, alpha: float, margin: float) -> bool:
-    """Return whether an effect within the margin is also within it at the end of a window, and no drift is shown.
+    """Return whether an effect within the margin is also within it where it may be heading, and no drift is shown.
 
     ``alpha``: of the effect; ``margin``: on the scale of comparison. True if the course is not known in any block.
     """
     if not found.drift.size:
         return True
-    drift, at_end = intervals(
-        [Wanted(found.drift, DIAGNOSIS_LEVEL / 2.0), Wanted(found.at_end, alpha, margin)]
-    )
-    if drift.p_anytime <= DIAGNOSIS_LEVEL / 2.0 or at_end.empty:
+    drift, later = intervals([Wanted(found.drift, DIAGNOSIS_LEVEL / 2.0), Wanted(found.later, alpha, margin)])
+    if drift.p_anytime <= DIAGNOSIS_LEVEL / 2.0 or later.empty:
         return False
-    if at_end.bounds is not None:
+    if later.bounds is not None:
         return True
-    return (
-        at_end.low is not None and at_end.high is not None and -margin <= at_end.low <= at_end.high <= margin
-    )
+    return later.low is not None and later.high is not None and -margin <= later.low <= later.high <= margin
 
 
 def _trends(

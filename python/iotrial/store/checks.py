@@ -25,10 +25,11 @@ WINDOW = "window"
 LEAD_IN = "lead_in"
 
 
-def halves_of(checks: Mapping[str, object]) -> dict[str, tuple[float, float]]:
-    """Return the means of each metric in the earlier and in the later half of a window's counted part, where both are known.
+def parts_of(checks: Mapping[str, object]) -> dict[str, tuple[float | None, float, float]]:
+    """Return the means of each metric in a window's washout, and in the earlier and the later half of its counted part.
 
-    Checks of another form, as in an imported trial, are ignored.
+    Metrics without values in both halves are left out; without one in the washout, its mean is None. Checks of another
+    form, as in an imported trial, are ignored.
     """
     kept, clock = checks.get(WINDOW), checks.get("clock")
     lasted_s = clock.get("lasted_s") if isinstance(clock, Mapping) else None
@@ -40,13 +41,13 @@ def halves_of(checks: Mapping[str, object]) -> dict[str, tuple[float, float]]:
     for name, values in kept.items():
         if name == "at_s" or not isinstance(values, list) or len(values) != len(at_s):
             continue
-        halves: tuple[list[float], list[float]] = ([], [])
+        parts: tuple[list[float], list[float], list[float]] = ([], [], [])
         for moment, value in zip(at_s, values, strict=True):
-            if is_number(moment, LONGEST_S) and is_number(value, LONGEST_S) and 0.0 <= moment <= 2.0 * half_s:
-                halves[moment >= half_s].append(float(value))
-        if all(halves):
-            first, second = (math.fsum(half) / len(half) for half in halves)
-            found[name] = (first, second)
+            if is_number(moment, LONGEST_S) and is_number(value, LONGEST_S) and moment <= 2.0 * half_s:
+                parts[0 if moment < 0.0 else 1 if moment < half_s else 2].append(float(value))
+        before, first, second = (math.fsum(part) / len(part) if part else None for part in parts)
+        if first is not None and second is not None:
+            found[name] = (before, first, second)
     return found
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from iotrial.design.model import ArmKind, Before, WashIn
 from iotrial.errors import StoreError, StudyError
 from iotrial.stats.model import Observation, ObservedBlock
-from iotrial.store.checks import WINDOW, halves_of
+from iotrial.store.checks import WINDOW, parts_of
 from iotrial.store.model import (
     DRAWN_OTHER,
     DRAWN_OWN,
@@ -210,7 +210,7 @@ def observation_of(run: RunRecord) -> Observation:
         responses=run.responses,
         failure=run.failure,
         after_other=run.checks.get(WASH_IN) == DRAWN_OTHER,
-        halves=halves_of(run.checks) if WINDOW in run.checks else None,
+        parts=parts_of(run.checks) if WINDOW in run.checks else None,
     )
 
 

@@ -296,6 +296,9 @@ class Design(Struct, frozen=True):
 
 
 DEFAULT_CUT_POINTS = 100
+#: over so many runs of an arm they are spread, so that arms can be compared with the run as the unit: of 12 runs of two arms,
+#: 924 divisions into six and six are equally likely if the arms are alike
+CUT_RUNS = 6
 SHORTEST_SAMPLE_S, LONGEST_SAMPLE_S = 0.01, 60.0
 SamplePeriod = Annotated[Duration, Meta(ge=SHORTEST_SAMPLE_S, le=LONGEST_SAMPLE_S)]
 CutPoints = Annotated[int, Meta(ge=1, le=100_000)]
@@ -337,6 +340,11 @@ class Study(Struct, frozen=True):
     cut_points: CutPoints = DEFAULT_CUT_POINTS
     sample_s: SamplePeriod | None = None
     places: Annotated[tuple[PlaceSpec, ...], Meta(max_length=MAX_PLACES)] = ()
+
+    @property
+    def cut_runs(self) -> int:
+        """In how many runs of each arm the power is cut."""
+        return min(CUT_RUNS, self.cut_points)
 
     @property
     def quick(self) -> bool:
