@@ -70,8 +70,8 @@ def typical_interval(
     """Return ``found``, or the interval of the median of the contrasts if they are skewed.
 
     ``found`` is the interval that assumes symmetry; ``margin`` is on the scale of the contrasts. Where the blocks contradict
-    each other, the interval of the median is used only if stalls are the cause: else the effect has changed. Without pairs D is
-    a mean over many runs, as in a fraction, whose symmetry does not rest on single runs: then ``found`` stays.
+    each other, the interval of the median is used only if stalls are the cause: else the effect has changed. Without pairs D
+    is a mean over many runs, as in a fraction, whose symmetry does not rest on single runs: then ``found`` stays.
     ``p_anytime`` and ``e_value`` stay: "no effect at all" implies symmetry.
     """
     values = np.asarray(contrasts, dtype=np.float64)
