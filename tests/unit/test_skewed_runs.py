@@ -61,10 +61,13 @@ def test_only_contrasts_that_look_skewed_are_judged_by_their_median() -> None:
     assert not is_skewed(stalled[:10])
     assert not is_skewed(np.full(40, 0.7))
     found = interval(stalled, ALPHA, margin=M)
-    judged = typical_interval(found, stalled.tolist(), None, TIME, ALPHA, M)
+    judged = typical_interval(found, stalled.tolist(), paired(stalled, calm * 0.0), TIME, ALPHA, M)
     assert judged.skewed
     assert judged.estimate == pytest.approx(float(np.median(stalled)))
-    assert typical_interval(interval(calm, ALPHA), calm.tolist(), None, TIME, ALPHA, M).skewed is False
+    unpaired = typical_interval(found, stalled.tolist(), None, TIME, ALPHA, M)
+    steady = typical_interval(interval(calm, ALPHA), calm.tolist(), paired(calm, calm * 0.0), TIME, ALPHA, M)
+    assert not unpaired.skewed
+    assert not steady.skewed
 
 
 def test_stalls_of_one_arm_no_longer_make_its_typical_run_slower() -> None:

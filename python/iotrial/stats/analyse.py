@@ -426,13 +426,16 @@ def _effect(estimand: _Estimand, spec: Spec, found: Interval) -> Effect:
 
 
 def _mean_run(estimand: _Estimand, margin: float) -> Means | None:
-    """Return the mean run of an effect on a time or a rate compared by ratio; None for other effects and statistics."""
+    """Return the mean run of an effect on a time or a rate compared by ratio; None for other effects and statistics.
+
+    It has no numbers, so nothing is equivalent in it, where runs are not paired: exploratory and pooled effects, fractions.
+    """
     response = estimand.response
     if response.scale is not Scale.LOG or not (is_time(response) or is_rate(response)):
         return None
     if response.statistic == MEAN:
         return means(estimand.pairs, estimand.alpha, cap=response.cap, margin=margin)
-    if response.statistic != TYPICAL or not estimand.primary or estimand.term.kind is not TermKind.MAIN:
+    if response.statistic != TYPICAL or estimand.term.kind is TermKind.INTERACTION:
         return None
     return mean_run(estimand.pairs, estimand.alpha, cap=CAP, margin=margin)
 

@@ -70,12 +70,13 @@ def typical_interval(
     """Return ``found``, or the interval of the median of the contrasts if they are skewed.
 
     ``found`` is the interval that assumes symmetry; ``margin`` is on the scale of the contrasts. Where the blocks contradict
-    each other, the interval of the median is used only if stalls are the cause: else the effect has changed.
+    each other, the interval of the median is used only if stalls are the cause: else the effect has changed. Without pairs D
+    is a mean over many runs, as in a fraction, whose symmetry does not rest on single runs: then ``found`` stays.
     ``p_anytime`` and ``e_value`` stay: "no effect at all" implies symmetry.
     """
     values = np.asarray(contrasts, dtype=np.float64)
     contradiction = found.empty or found.leaning
-    if values.size < FEWEST:
+    if pairs is None or values.size < FEWEST:
         return found
     if contradiction and not _stalls_are_the_cause(values, pairs, response, alpha, margin):
         return found
@@ -148,10 +149,10 @@ def _mean_difference(pairs: PairedRuns) -> float:
 
 
 def _stalls_are_the_cause(
-    values: Floats, pairs: PairedRuns | None, response: Response, alpha: float, margin: float
+    values: Floats, pairs: PairedRuns, response: Response, alpha: float, margin: float
 ) -> bool:
     """Return whether there are slow runs, and the blocks no longer contradict each other with outlying contrasts drawn in."""
-    flags = None if pairs is None else which_slow(pairs, response)
+    flags = which_slow(pairs, response)
     if flags is None or not (flags[0].any() or flags[1].any()):
         return False
     middle = float(np.median(values))
