@@ -192,6 +192,20 @@ def at_stake(spec: Spec, judged: Judged, effects: Iterable[Effect]) -> CarryOver
     )
 
 
+def withholds(one: CarryOver, effect: Effect) -> bool:
+    """Return whether an effect of the condition gets no verdict, because runs seem to depend on those before them.
+
+    A direction stands if the effect is more than 1 / ``_SHARE`` times what one run does to a later one."""
+    if not one.held:
+        return False
+    if not one.suspected or one.ratio is None or effect.scale is not one.scale:
+        return True
+    if effect.verdict in (Verdict.EQUIVALENT, Verdict.INCONCLUSIVE):
+        return True
+    largest = abs(math.log(one.ratio)) if one.scale is Scale.LOG and one.ratio > 0.0 else abs(one.ratio)
+    return largest >= _SHARE * _size(effect) or math.isinf(_size(effect))
+
+
 def _questions(spec: Spec) -> int:
     return len(levels_tried(spec.terms)) * len(spec.conditions)
 
