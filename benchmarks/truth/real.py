@@ -14,10 +14,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from pathlib import Path
 
 from iotrial.units import parse_duration
 from marked import put
+from trials import programs
 from trials.cells import NEIGHBOURS, cells, targets
 from trials.record import DEFAULT, Busy, read
 
@@ -33,6 +35,9 @@ def main() -> int:
     parser.add_argument(
         "--injected-under", nargs="+", choices=NEIGHBOURS, default=["quiet"], help="neighbours of those"
     )
+    parser.add_argument(
+        "--programs", type=int, default=10, help="trials of each program with a state file; they come first"
+    )
     parser.add_argument("--record", type=Path, default=DEFAULT, help="where lines are appended")
     parser.add_argument(
         "--state",
@@ -47,6 +52,8 @@ def main() -> int:
         from trials.summary import summary
 
         text = summary(*read(arguments.record))
+        if lines := read(arguments.record.with_name(programs.RECORD))[0]:
+            text += f"\n\n**Programs with a state file, through `iotrial try`**\n\n{programs.table(lines)}"
         if arguments.write is None:
             print(text)
         else:
@@ -54,13 +61,17 @@ def main() -> int:
         return 0
     from trials.suite import run
 
+    budget_s = parse_duration(arguments.budget)
+    began = time.monotonic()
+    programs.run(arguments.programs, arguments.record.with_name(programs.RECORD), budget_s=budget_s / 2.0)
+    budget_s -= time.monotonic() - began
     wanted = targets(
         cells(injected_under=arguments.injected_under),
         identical=arguments.identical,
         injected=arguments.injected,
     )
     try:
-        return run(wanted, arguments.record, arguments.state, budget_s=parse_duration(arguments.budget))
+        return run(wanted, arguments.record, arguments.state, budget_s=budget_s)
     except Busy as error:
         print(error, file=sys.stderr)
         return 1

@@ -13,7 +13,7 @@ from iotrial.design.keyed import new_seed
 from iotrial.design.model import ArmKind, Before, WashIn
 from iotrial.design.plan import Plan
 from iotrial.stats.analyse import analyse, analyse_condition
-from iotrial.stats.carryover import Unit, levels_tried, paths
+from iotrial.stats.carryover import Unit, levels_tried, paths, withholds
 from iotrial.stats.model import Observation, ObservedBlock, Verdict
 from iotrial.stats.spec import Spec
 from iotrial.stats.wash_in import judged
@@ -269,3 +269,17 @@ def test_carry_over_over_three_runs_never_gives_a_plain_verdict_before_the_wash_
         assert not found.valid or effect.verdict is Verdict.INCONCLUSIVE
         if found.valid:
             assert effect.reason == "carry_over"
+
+
+def test_only_a_direction_far_larger_than_what_a_run_does_to_a_later_one_stands() -> None:
+    spec, blocks = trial(f"{5:032x}", blocks=60, carry=math.log(1.1), lags=3)
+    found = analyse(spec, blocks)
+    (effect,) = [one for one in found.effects if one.primary]
+    (carried,) = found.carry_over
+    suspected = replace(carried, suspected=True, passed=True, ratio=1.1)
+    large, small = (replace(effect, verdict=Verdict.SLOWER, value=value) for value in (2.0, 1.3))
+    assert not withholds(suspected, large)
+    assert withholds(suspected, small)
+    assert withholds(suspected, replace(effect, verdict=Verdict.EQUIVALENT, value=1.0))
+    assert withholds(replace(suspected, suspected=False, wash_in=WashIn(Before.DRAWN)), large)
+    assert not withholds(replace(suspected, suspected=False), small)

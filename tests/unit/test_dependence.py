@@ -37,7 +37,7 @@ def number_before(orders: list[list[str]], last: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("last", [1, 3, 6])
-def test_the_coefficient_is_that_of_a_regression_with_a_column_for_every_block_arm_and_first_slot(
+def test_the_coefficient_is_that_of_a_regression_with_a_column_for_every_block_arm_and_slot(
     last: int,
 ) -> None:
     rng = np.random.default_rng(last)
@@ -46,7 +46,8 @@ def test_the_coefficient_is_that_of_a_regression_with_a_column_for_every_block_a
     values = rng.normal(size=len(arms)) + 0.5 * number_before(orders, last)
     columns = [[float(arm == name) for arm in arms] for name in ARMS]
     columns += [[float(at // 4 == block) for at in range(len(arms))] for block in range(15)]
-    columns += [[float(at % 4 == 0) for at in range(len(arms))], list(number_before(orders, last))]
+    columns += [[float(at % 4 == slot) for at in range(len(arms))] for slot in range(4)]
+    columns += [list(number_before(orders, last))]
     expected = np.linalg.lstsq(np.array(columns).T, values, rcond=None)[0][-1]
     found = dependences(table_of(orders, values), {("arm", "B"): held(orders)})
     (one,) = [each for each in found if each.pattern.name == f"last {last}"]

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from exact import rate
+from trials.record import Record, read
 
 PROGRAM = Path(__file__).with_name("stateful.py")
 #: by kind: what a trial must not say. The times include the start of Python, so effects are smaller than the program's.
@@ -26,7 +28,22 @@ WRONG: dict[str, frozenset[str]] = {
     "stalling": frozenset({"faster", "probably_faster", "equivalent"}),
     "quiet": frozenset({"faster", "slower", "probably_faster", "probably_slower"}),
 }
+RECORD = "programs.jsonl"
+TRIAL_S = 120.0
 _WAITS_S = 600.0
+
+
+def run(wanted: int, path: Path, *, budget_s: float) -> None:
+    """Run trials in turn until the record has ``wanted`` of each kind, or the time is used up."""
+    began = time.monotonic()
+    with Record(path) as record:
+        while time.monotonic() - began < budget_s:
+            done = Counter(line["kind"] for line in read(path)[0])
+            kind = min(WRONG, key=lambda one: done[one])
+            if done[kind] >= wanted:
+                return
+            with tempfile.TemporaryDirectory() as folder:
+                record.add(trial(kind, Path(folder), time_s=TRIAL_S))
 
 
 def trial(kind: str, folder: Path, *, time_s: float) -> dict[str, Any]:

@@ -315,8 +315,8 @@ def _on_carry_over(analysis: Analysis, conditions: Conditions) -> Iterator[Note]
         yield Note(f"Carry-over{conditions.of_levels(one.condition).behind}: {escape(in_words(one))}.")
     if held:
         yield Note(
-            "No verdict is given there. What to do: continue the trial (`iotrial resume`, with more time), which then puts "
-            "unmeasured runs before each measured one."
+            "No verdict is given there on effects that this could explain. What to do: continue the trial "
+            "(`iotrial continue`, with more time), which then puts unmeasured runs before each measured one."
         )
     if failed and not any(one.wash_in for one in failed):
         yield Note(

@@ -15,7 +15,7 @@ from iotrial.design.model import ArmKind, Condition, Term, TermKind
 from iotrial.stats.anytime_t import t_interval
 from iotrial.stats.beyond_typical import mean_ratio, slow_runs
 from iotrial.stats.budget_bet import Budget, contrasts_left
-from iotrial.stats.carryover import Judged, at_stake, in_words, judge_carry_over
+from iotrial.stats.carryover import Judged, at_stake, in_words, judge_carry_over, withholds
 from iotrial.stats.contrast import Contrasts, PairedRuns, Responses, Runs, pooled
 from iotrial.stats.controls import judge_all_controls, judge_controls, on_scale, positive_seen
 from iotrial.stats.diagnostics import diagnose
@@ -106,7 +106,10 @@ def analyse_condition(
     enough = bool(effects) and all(effect.decided for effect in effects) if race is None else race.over
     return ConditionState(
         condition=condition,
-        effects=tuple(map(_withheld, effects)) if held else effects,
+        effects=tuple(
+            _withheld(one) if carry_over is not None and withholds(carry_over, one) else one
+            for one in effects
+        ),
         controls=controls,
         blocks=sum(block.void is None for block in blocks),
         decided=enough and not held and not failed and not doubtful,
@@ -207,14 +210,14 @@ def _without_held(
     """Yield the effects, without a verdict where the runs of their condition seem to depend on those before them.
 
     A pooled effect has none if that holds for any of its conditions."""
-    held = [c for c in spec.conditions if c.key in judgements and judgements[c.key].held]
+    judged_here = [(one, judgements[one.key]) for one in spec.conditions if one.key in judgements]
     for effect in effects:
-        if any(
-            one.workload == effect.workload and (effect.kind == "pooled" or one.levels == effect.condition)
-            for one in held
-        ):
-            effect = _withheld(effect)
-        yield effect
+        own = [
+            carry_over
+            for one, carry_over in judged_here
+            if one.workload == effect.workload and (effect.kind == "pooled" or one.levels == effect.condition)
+        ]
+        yield _withheld(effect) if any(withholds(one, effect) for one in own) else effect
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ _MAD = 1.4826  # standard deviation of a normal distribution over its median abs
 _TINY = 1e-12
 _TIMES = frozenset({"s", "ms", "us", "µs", "ns", "min", "h"})
 #: scores from which a dependence puts a verdict at stake, or in doubt, and the share of the effect that it may explain
-_SCORE_AT_STAKE = 4.0
+_SCORE_AT_STAKE = 4.3
 _SCORE_OF_DOUBT = 2.5
 _SCORE_OF_LASTING = 2.0
 _SHARE = 0.2
@@ -190,6 +190,20 @@ def at_stake(spec: Spec, judged: Judged, effects: Iterable[Effect]) -> CarryOver
         passed=one.passed and not is_longest(one.wash_in),
         upcoming=upcoming(spec, one.wash_in, None, lasting=False),
     )
+
+
+def withholds(one: CarryOver, effect: Effect) -> bool:
+    """Return whether an effect of the condition gets no verdict, because runs seem to depend on those before them.
+
+    A direction stands if the effect is more than 1 / ``_SHARE`` times what one run does to a later one."""
+    if not one.held:
+        return False
+    if not one.suspected or one.ratio is None or effect.scale is not one.scale:
+        return True
+    if effect.verdict in (Verdict.EQUIVALENT, Verdict.INCONCLUSIVE):
+        return True
+    largest = abs(math.log(one.ratio)) if one.scale is Scale.LOG and one.ratio > 0.0 else abs(one.ratio)
+    return largest >= _SHARE * _size(effect) or math.isinf(_size(effect))
 
 
 def _questions(spec: Spec) -> int:

@@ -8,7 +8,7 @@ time, so the error levels of everything that is judged afterwards hold.
 runs with l among the last k, such a number with weights that decay, or whether the last run had l, for runs that have l
 themselves or for those that do not. The last two show a cost of switching. Runs before the block count too. The model is
 
-    value = unit + arm + first slot of the unit + b x + noise,
+    value = unit + arm + slot + b x + noise,
 
 fitted for one pattern at a time: patterns are too alike to be fitted together, and one that fits has most power.
 
@@ -131,16 +131,17 @@ def _column(held: Flags, pattern: Pattern) -> Floats:
 
 
 class Residuals:
-    """Columns and values of the counted runs, without what units, arms and the first slot explain."""
+    """Columns and values of the counted runs, without what units, arms and slots explain."""
 
     def __init__(self, table: Table, columns: Floats) -> None:
         """``columns`` has shape (counted runs, columns)."""
         which = np.flatnonzero(table.counted)
         codes = np.unique(table.arm[which], return_inverse=True)[1]
         arms = np.eye(int(codes.max()) + 1)[codes]
-        count = arms.shape[1]  # all arms but one, and the first slot
-        everything = np.column_stack([arms[:, 1:], table.first[which], columns, table.value[which]])
+        slots = _slots(table)[which]
+        everything = np.column_stack([arms[:, 1:], slots, columns, table.value[which]])
         everything = _centred(everything, table.unit[which])
+        count = arms.shape[1] - 1 + slots.shape[1]
         before = (everything[:, count:-1] ** 2).sum(axis=0)
         rest = _without(everything[:, :count], everything[:, count:])
         self._x, self._y = rest[:, :-1], rest[:, -1]
@@ -196,6 +197,15 @@ def normal_score(t: Floats, freedom: Floats) -> Floats:
     z: Floats = np.sign(t) * (8.0 * freedom + 1.0) / (8.0 * freedom + 3.0)
     z *= np.sqrt(freedom * np.log1p(t * t / freedom))
     return z
+
+
+def _slots(table: Table) -> Floats:
+    """Return a column for each slot after the first of units of each size, so that noise with a rhythm is no dependence."""
+    sizes = np.bincount(table.unit)[table.unit]
+    starts = np.maximum.accumulate(np.where(table.first, np.arange(table.first.size), 0))
+    place = np.where(table.counted, 1000 * sizes + np.arange(table.first.size) - starts, 0)
+    names = [name for name in np.unique(place) if name % 1000]
+    return np.column_stack([place == name for name in names]).astype(np.float64)
 
 
 def _centred(columns: Floats, units: Counts) -> Floats:
