@@ -209,7 +209,7 @@ def test_a_start_that_the_rest_does_not_bear_out_makes_its_comparison_lean(plan:
         found = analyse(spec, conducted(plan, 80, sd=0.1, change=change))
         return [effect.level for effect in found.effects if effect.primary and effect.leaning]
 
-    assert leaning(12) == ["555", "555"]  # cold and warm cache
+    assert set(leaning(12)) == {"555"}
     assert leaning(80) == leaning(0) == []
 
 

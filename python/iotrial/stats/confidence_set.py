@@ -247,7 +247,7 @@ def _reach(blocks: Blocks, threshold: float, *, aimed: bool, side: Side = Side.B
 
 
 @lru_cache(1024)
-def _reached(copied: bytes, threshold: float, aimed: bool, side: Side) -> float:  # noqa: FBT001
+def _reached(copied: bytes, threshold: float, aimed: bool, side: Side) -> float:
     flags = np.frombuffer(copied, dtype=bool)
     low, high = 0.0, 1.0
     for _ in range(30):
@@ -362,4 +362,3 @@ def _closer(points: Floats, alive: Flags) -> Hull:
 def _within(points: Floats, low: float, high: float) -> Floats:
     kept: Floats = points[(points >= low) & (points <= high)]
     return kept
-

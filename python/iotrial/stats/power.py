@@ -70,7 +70,8 @@ def blocks_to_resolve(
 
     None beyond ``MOST_BLOCKS``. ``block_sd`` is the SD of the log contrast from block to block, ``margin`` is relative (.03
     for 3 %), ``effects`` the number of primary effects that share ``alpha``, ``together`` the number of independent effects
-    that must all be called equivalent. ``copied``: the bets use a copy of the reference. Raises ValueError for impossible arguments.
+    that must all be called equivalent. ``copied``: the bets use a copy of the reference. Raises ValueError for impossible
+    arguments.
     """
     if not 0.0 < share < 1.0 or together < 1:
         raise ValueError(f"no plan for {together} comparisons with probability {share}")
