@@ -137,7 +137,7 @@ def upper_bound(
         return None
     reach = (most - least) * _reach(values, threshold, aimed=aim > 0.0, side=Side.SMALLER)
     far = max(most + reach, end)
-    if (yield Question(series, _narrower_grid(values, end, far), threshold)).any():
+    if (yield Question(series, _beyond(values, end, far), threshold)).any():
         return None
     grid = _narrower_grid(values, least, end)
     found = yield from _first_left(series, grid, threshold)
@@ -147,6 +147,21 @@ def upper_bound(
     at = _with_outside(grid, last, last)[1]
     _, bound = yield from _refined(lambda points: Question(series, points, threshold), ((at[0], at[0]), at))
     return bound * scale + centre
+
+
+def _beyond(blocks: Blocks, end: float, far: float) -> Floats:
+    """Return candidates from ``end`` to ``far``: the bets on a smaller effect win more and more, but for a step at D_1."""
+    few = blocks.contrasts[:_STEEP]
+    steps = few[0] - (far - end) * np.array([1e-9, 1e-4, 1e-2])
+    return np.unique(
+        np.concatenate(
+            [
+                end + (far - end) * np.append(0.0, np.geomspace(1e-3, 1.0, _BATCH)),
+                np.linspace(end, far, _BATCH),
+                _within(np.concatenate([few, steps]), end, far),
+            ]
+        )
+    )
 
 
 def estimate(blocks: Blocks, left: Hull | None, *, aim: float = 0.0) -> Search[float]:
