@@ -291,7 +291,9 @@ def _parts(
         part = slice(start, start + rows)
         layout = layouts[0]
         if several:
-            taken: dict[str, Any] = {name: np.take(array, own[part], axis=1) for name, array in arrays.items()}
+            taken: dict[str, Any] = {
+                name: np.take(array, own[part], axis=1) for name, array in arrays.items()
+            }
             layout = replace(layout, aim=aims[own[part]], **taken)
         yield part, layout, candidates[part], own[part]
 
