@@ -107,7 +107,9 @@ def test_an_interval_only_narrows(rng: Rng) -> None:
             continue
         assert later.low is not None
         assert later.high is not None
-        tolerance = 3e-5 * (earlier.high - earlier.low)  # each end is found to a hundred-thousandth of the width
+        tolerance = 3e-5 * (
+            earlier.high - earlier.low
+        )  # each end is found to a hundred-thousandth of the width
         assert later.low >= earlier.low - tolerance
         assert later.high <= earlier.high + tolerance
 
@@ -273,7 +275,9 @@ def test_going_on_to_a_width_leaves_a_useful_interval_where_the_first_chance_to_
             blocks = min(blocks, 400)
         assert judged.decided
         beyond = found.low > math.log1p(margin)
-        assert beyond or (found.high - found.low) / 2 <= max(math.log1p(margin), abs(found.estimate or 0.0) / 4)
+        assert beyond or (found.high - found.low) / 2 <= max(
+            math.log1p(margin), abs(found.estimate or 0.0) / 4
+        )
         covered += found.low <= effect <= found.high
         first.append(excluded or found)
         last.append(found)

@@ -11,7 +11,8 @@ import pytest
 
 import iotrial
 
-THETAS = (0.15, 0.3, 0.6, 1.0, 1.6)
+#: theta and share of the stake of each bet of a comparison without a margin
+SHARES = {0.15: 0.19, 0.3: 0.19, 0.6: 0.19, 1.0: 0.19, 1.6: 0.19, 2.5: 0.05}
 PAIRS = Path(__file__).parents[2] / "docs" / "audits" / "permissions-raw.csv"
 
 
@@ -19,12 +20,12 @@ def p_of_signs(signs: list[int]) -> float:
     """Return the p-value of contrasts of equal size with these signs, by METHOD.md: every x / s is 1 or -1."""
     largest = 1.0
     for n in range(1, len(signs) + 1):
-        bets = [
-            math.prod(1 + way * math.tanh(theta) * sign for sign in signs[:n])
-            for theta in THETAS
+        capital = sum(
+            share / 2 * math.prod(1 + way * math.tanh(theta) * sign for sign in signs[:n])
+            for theta, share in SHARES.items()
             for way in (1, -1)
-        ]
-        largest = max(largest, sum(bets) / len(bets))
+        )
+        largest = max(largest, capital)
     return 1 / largest
 
 

@@ -98,11 +98,12 @@ def test_of_a_hundred_counters_that_are_noise_none_or_hardly_one_is_marked() -> 
 
 def test_the_e_value_of_a_change_that_is_always_the_same_is_a_closed_form() -> None:
     n = 12
-    bets = [math.tanh(theta) for theta in (0.15, 0.3, 0.6, 1.0, 1.6)]
-    truth = sum((1 + bet) ** n + (1 - bet) ** n for bet in bets) / 10
+    shares = {0.15: 0.19, 0.3: 0.19, 0.6: 0.19, 1.0: 0.19, 1.6: 0.19, 2.5: 0.05}
+    bets = {math.tanh(theta): share for theta, share in shares.items()}
+    truth = sum(share / 2 * ((1 + bet) ** n + (1 - bet) ** n) for bet, share in bets.items())
     found = movements({"up": np.full(n, 3.0), "never": np.zeros(n), "none": np.zeros(0)}, 0.05)
     assert found["up"] == (pytest.approx(truth), True)
-    assert found["never"] == found["none"] == (1.0, False)
+    assert found["never"] == found["none"] == (pytest.approx(1.0), False)
     # found among a thousand metrics that never differ (not counted as hypotheses), but not among a thousand
     # that sway
     silent = {str(i): np.zeros(n) for i in range(1000)}

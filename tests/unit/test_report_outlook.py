@@ -68,7 +68,7 @@ def test_nothing_is_said_any_more_when_the_blocks_are_spent() -> None:
     assert ahead(open_effect("cold"), open_effect("warm"), had={COLD: 20, WARM: 12}) is None
 
 
-def test_with_controls_it_takes_no_less() -> None:
+def test_with_controls_the_copy_saves_blocks_but_the_slowdown_must_be_seen() -> None:
     with_controls = Plan(ONE, SEED)
     found = outlook_s(
         with_controls,
@@ -78,7 +78,7 @@ def test_with_controls_it_takes_no_less() -> None:
         block_s={COLD: 2.0, WARM: 0.5},
     )
     assert found is not None
-    assert found >= 20.0
+    assert 0.0 < found <= 20.0  # what it takes without a copy, by the first test
 
 
 def test_a_finished_trial_needs_as_many_more_blocks_as_shrink_the_interval_into_the_margin() -> None:
@@ -125,7 +125,7 @@ def test_a_decided_condition_takes_none_of_the_time_to_the_first_interval() -> N
 
 @pytest.mark.parametrize(
     ("share", "family_alpha", "blocks"),
-    [(None, 0.05, 8), (0.35, 0.05, 9), (None, 0.0125, 10), (0.35, 0.0125, 11)],
+    [(None, 0.05, 8), (0.35, 0.05, 8), (None, 0.0125, 10), (0.35, 0.0125, 11)],
 )
 def test_more_comparisons_and_a_bet_on_the_budget_take_more_blocks(
     share: float | None, family_alpha: float, blocks: int
@@ -135,9 +135,14 @@ def test_more_comparisons_and_a_bet_on_the_budget_take_more_blocks(
 
 
 def test_a_difference_has_neither_margin_nor_a_bet_on_the_budget() -> None:
-    count = unbounded("cold", 5, scale=Scale.DIFFERENCE, unit="calls")
-    found = first(count, unbounded("cold", 5), duration_s=10.0, share=0.35)
-    assert found == FirstInterval(2, 8, 9, (9 - 5) * 2.0)
+    share = {"family_alpha": 0.0125}
+    found = first(
+        unbounded("cold", 5, scale=Scale.DIFFERENCE, unit="calls", **share),
+        unbounded("cold", 5, **share),
+        duration_s=10.0,
+        share=0.35,
+    )
+    assert found == FirstInterval(2, 10, 11, (11 - 5) * 2.0)
 
 
 @pytest.mark.parametrize(

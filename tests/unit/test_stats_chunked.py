@@ -78,7 +78,9 @@ def test_a_threshold_that_is_met_in_the_middle_of_a_chunk_only_is_met(seed: int)
         # also with thresholds closer to the highest value than two ways of summing agree
         for step in (-1e-3, -1e-6, -1e-8, -1e-12, 0.0, 1e-12, 1e-8, 1e-6, 1e-3):
             threshold = highest + step
-            assert Series(Blocks.of(d)).survives(candidates[[place]], threshold)[0] == (highest < threshold), (
+            assert Series(Blocks.of(d)).survives(candidates[[place]], threshold)[0] == (
+                highest < threshold
+            ), (
                 place,
                 step,
             )
@@ -88,7 +90,9 @@ def test_many_candidates_at_once_say_what_each_says_alone() -> None:
     d = series(0, 1500)
     candidates = np.linspace(-0.5, 0.7, 60)
     together = Series(Blocks.of(d)).survives(candidates, 5.0)
-    assert [bool(Series(Blocks.of(d)).survives(np.array([one]), 5.0)[0]) for one in candidates] == together.tolist()
+    assert [
+        bool(Series(Blocks.of(d)).survives(np.array([one]), 5.0)[0]) for one in candidates
+    ] == together.tolist()
     alone = np.array([Series(Blocks.of(d)).log_last(np.array([one]))[0] for one in candidates])
     assert Series(Blocks.of(d)).log_last(candidates) == pytest.approx(alone, abs=1e-9)
 
@@ -116,4 +120,6 @@ def test_any_contrasts_give_the_same_last_value(contrasts: list[float], candidat
     d = np.array(contrasts)
     for at in (candidate, contrasts[0]):
         plain = log_paths((d - at)[None, :])[0]
-        assert Series(Blocks.of(d)).log_last(np.array([at]))[0] == pytest.approx(plain[-1], abs=1e-9, rel=1e-9)
+        assert Series(Blocks.of(d)).log_last(np.array([at]))[0] == pytest.approx(
+            plain[-1], abs=1e-9, rel=1e-9
+        )

@@ -43,6 +43,23 @@ def test_a_log_contrast_is_the_logarithm_of_the_ratio_to_the_reference() -> None
     assert found.failures == 0
 
 
+def test_a_copy_of_the_reference_is_taken_where_it_has_a_value_and_never_decides_about_its_block() -> None:
+    blocks = [
+        block(run("444", 2.0), run("777", 3.0), run("copy", 2.5)),
+        block(run("444", 2.0), run("777", 4.0), index=1),
+        block(run("444", 2.0), run("777", 5.0), run("copy", 9.0, failure="timeout"), index=2),
+        block(run("444", 2.0), run("777", 6.0), run("copy", 0.0), index=3),  # no logarithm
+        block(run("444", 2.0), run("777", None, failure="crash"), run("copy", 2.0), index=4),
+    ]
+    found = Responses(blocks, TIME).contrasts(AGAINST, copy={"copy": 1.0, "444": -1.0})
+    assert found.values == pytest.approx([math.log(1.5), math.log(2), math.log(2.5), math.log(3)])
+    assert found.copies == pytest.approx([math.log(1.25), math.nan, math.nan, math.nan], nan_ok=True)
+    assert found.failures == 1  # of the arms compared
+    assert found.unusable == 0
+    without = Responses(blocks[1:], TIME).contrasts(AGAINST, copy={"copy": 1.0, "444": -1.0})
+    assert without.copies == ()
+
+
 def test_a_difference_contrast_is_the_plain_difference() -> None:
     found = contrasts([block(run("444", 0.0), run("777", 3.0))], response=COUNT)
     assert found.values == (3.0,)

@@ -63,7 +63,11 @@ def slow_process(
             math.fsum(
                 share
                 / len(signs)
-                * (by_runs[k, sign] if (theta, share) == (BOLD, 0.05) else min(by_runs[k, sign], by_coin[k, sign]))
+                * (
+                    by_runs[k, sign]
+                    if (theta, share) == (BOLD, 0.05)
+                    else min(by_runs[k, sign], by_coin[k, sign])
+                )
                 for k, (theta, share) in enumerate(bets)
                 for sign in signs
             )
@@ -251,9 +255,7 @@ def test_over_all_assignments_of_the_numbers_to_the_runs_no_bet_gains(
         copies[:, 2] = math.nan
     m = np.exp(log_paths(level - reference, copies=copies, aim=margin, side=side))
     slow = [
-        slow_process(
-            d.tolist(), 0.0, margin, side, [None if math.isnan(e) else e for e in own.tolist()]
-        )
+        slow_process(d.tolist(), 0.0, margin, side, [None if math.isnan(e) else e for e in own.tolist()])
         for d, own in zip((level - reference)[::37], copies[::37], strict=True)
     ]
     assert m[::37] == pytest.approx(np.array(slow), rel=1e-9)

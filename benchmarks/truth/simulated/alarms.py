@@ -186,7 +186,8 @@ def equivalence(rng: Rng, scale: float) -> str:
         "",
         f"**Blocks until equivalent, no effect, normal noise: median of {max(50, int(300 * scale))} trials**",
         "",
-        "| block SD at a margin of 3 % | with copies | without | two-sided interval inside the margin | without the aimed bet too |",
+        "| block SD at a margin of 3 % | with copies | without | two-sided interval inside the margin | "
+        "without the aimed bet too |",
         "| --- | --- | --- | --- | --- |",
     ]
     limit = math.log1p(0.03)
@@ -230,7 +231,10 @@ def unequal(rng: Rng, scale: float) -> str:
             cells = []
             for copies in (arms.copies, None):
                 called = equivalent(d + margin, margin, copies=copies)
-                cells += [rate(alarms(d, copies=copies), trials), rate(int(np.isfinite(called).sum()), trials)]
+                cells += [
+                    rate(alarms(d, copies=copies), trials),
+                    rate(int(np.isfinite(called).sum()), trials),
+                ]
             out.append(f"| {name} | {ratio:g} | {cells[0]} | {cells[1]} | {cells[2]}; {cells[3]} |")
     return "\n".join(out)
 
@@ -241,7 +245,7 @@ def detection(rng: Rng, scale: float) -> str:
     out = [
         f"**Blocks until an effect is seen (0 excluded), normal noise: median of {trials} trials**",
         "",
-        "A comparison of 16 has alpha .05/16; *beyond* is the block from which its whole interval lies beyond a margin of 3 %.",
+        "One of 16 comparisons has alpha .05/16; *beyond* is the block from which its interval lies beyond a margin of 3 %.",
         "",
         "| effect | block SD | alone: with copies / without | one of 16: with copies / without | one of 16, beyond |",
         "| --- | --- | --- | --- | --- |",

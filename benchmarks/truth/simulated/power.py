@@ -49,7 +49,9 @@ def power(rng: Rng, scale: float) -> str:
         arms = design.arms(make(rng, trials, design.slots))
         unit = float(arms.contrasts.std())
         for effect in EFFECTS:
-            cells = [_cell(test(arms.plain, arms.treated + effect * unit, arms.copies)) for test in chosen.values()]
+            cells = [
+                _cell(test(arms.plain, arms.treated + effect * unit, arms.copies)) for test in chosen.values()
+            ]
             out.append(f"| {name} | {effect:.1f} | {' | '.join(cells)} |")
     return "\n".join(out)
 

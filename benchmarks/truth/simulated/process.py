@@ -1,7 +1,7 @@
 """The product's own test over many simulated trials at once, with a margin of ``MARGIN`` block SDs.
 
-``contrasts`` and ``copies`` have shape (trials, blocks). ``copies``: the copy of the reference less the reference, NaN in blocks
-without one; None if the bets do not use copies.
+``contrasts`` and ``copies`` have shape (trials, blocks). ``copies``: the copy of the reference less the reference, NaN in
+blocks without one; None if the bets do not use copies.
 """
 
 from __future__ import annotations
@@ -69,16 +69,12 @@ def alarms(contrasts: Floats, alpha: float = ALPHA, *, copies: Floats | None = N
     return int((largest(contrasts, copies) >= math.log(1 / alpha)).sum())
 
 
-def first_exclusion(
-    contrasts: Floats, alpha: float = ALPHA, *, copies: Floats | None = None
-) -> Floats:
+def first_exclusion(contrasts: Floats, alpha: float = ALPHA, *, copies: Floats | None = None) -> Floats:
     """Return the block after which 0 is first excluded, infinite if never."""
     return first_beyond(contrasts, 0.0, MARGIN * float(contrasts.std()), alpha, copies=copies)
 
 
-def misses(
-    contrasts: Floats, effect: float, alpha: float = ALPHA, *, copies: Floats | None = None
-) -> int:
+def misses(contrasts: Floats, effect: float, alpha: float = ALPHA, *, copies: Floats | None = None) -> int:
     """Count the trials whose interval misses ``effect`` after the last block, and has therefore missed it for good."""
     missed, margin = 0, MARGIN * float(contrasts.std())
     for place, row in enumerate(contrasts):

@@ -158,9 +158,7 @@ def line_of(pilot: Pilot, spec: Spec, condition: Condition) -> Line:
             scatter = scatter_of(copies)
             copied = all(spec.copy_of_reference(term, response) for term in primary)
             found.append(
-                _comparison(
-                    response, scatter, len(copies), arms=arms, effects=len(primary), copied=copied
-                )
+                _comparison(response, scatter, len(copies), arms=arms, effects=len(primary), copied=copied)
             )
     return Line(
         condition.key,

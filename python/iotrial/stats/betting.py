@@ -11,13 +11,13 @@ contrast, level less reference. The scale s of the bets is the root mean square 
 that does not change if runs change places: twice the variance within the block, which is x**2 for two runs.
 
 Five bets have l = +-theta / s, one sign for a larger and one for a smaller effect than d. If the response has a margin m, an
-*aimed* bet has l = +-m / s**2, at most as bold as theta = 1.6: for normal noise this bet gains most when the effect is a margin away from d. The *bold* bet
-risks almost everything on every block, so that large effects are found early.
+*aimed* bet has l = +-m / s**2, at most as bold as theta = 1.6: for normal noise this bet gains most when the effect is a
+margin away from d. The *bold* bet risks almost everything on every block, so that large effects are found early.
 
 *Unequal scatter.* The mean over j assumes that the level's runs scatter as the reference's do. Let y be twice the distance
 of x_0 from the block's mean: if the level scatters more, but symmetrically, the sign of y is still a fair coin, and
-exp(l y) / cosh(l y) has mean 1. Every bet but the bold one of both sides is the smaller of the two products so far. Its mean is at most 1
-in both cases, and in blocks of two runs the two products are the same.
+exp(l y) / cosh(l y) has mean 1. Every bet but the bold one of both sides is the smaller of the two products so far. Its mean
+is at most 1 in both cases, and in blocks of two runs the two products are the same.
 
 ``eprocess.py`` explains the use of the bets. Sums of logarithms neither overflow nor underflow, for any number of blocks.
 ``chunked.py`` is a faster implementation of fewer queries, for many candidates.
@@ -46,7 +46,8 @@ AIMED_WEIGHT = 0.7
 MOST_AIMED = 1.6
 #: a root mean square not above this counts as 0: squares of smaller numbers lose precision
 SMALLEST = 1e-150
-#: what a block with a copy adds: weight of (v - d)**2 in the scale, and y / (v - d), where v is the middle of its two contrasts
+#: what a block with a copy adds: weight of (v - d)**2 in the scale, and y / (v - d), where v is the middle of its two
+#: contrasts
 SQUARED, DOUBLED = 2.0 / 3.0, 4.0 / 3.0
 
 
@@ -79,7 +80,9 @@ class Blocks:
         values: Floats = np.asarray(contrasts, dtype=np.float64)
         if values.ndim != 1 or not np.isfinite(values).all():
             raise ValueError("contrasts must be one finite number a block")
-        others: Floats = np.asarray(copies, dtype=np.float64) if len(copies) else np.full(values.size, math.nan)
+        others: Floats = (
+            np.asarray(copies, dtype=np.float64) if len(copies) else np.full(values.size, math.nan)
+        )
         if others.shape != values.shape or np.isinf(others).any():
             raise ValueError("copies must be one number a block, NaN where there is none")
         return cls(values, others)
@@ -156,7 +159,9 @@ def log_paths(x: Floats, *, copies: Floats | None = None, aim: float = 0.0, side
     ``aim`` is the margin on the contrasts' own scale (0 if there is none).
     """
     x = np.atleast_2d(x)
-    copied = np.zeros(x.shape, dtype=bool) if copies is None else np.broadcast_to(np.isfinite(copies), x.shape)
+    copied = (
+        np.zeros(x.shape, dtype=bool) if copies is None else np.broadcast_to(np.isfinite(copies), x.shape)
+    )
     apart = np.zeros(x.shape) if copies is None else np.where(copied, copies, 0.0)
     middle = x - apart / 2.0
     squares = np.where(copied, SQUARED, 1.0) * middle * middle + apart * apart / 2.0
@@ -165,7 +170,11 @@ def log_paths(x: Floats, *, copies: Floats | None = None, aim: float = 0.0, side
     bets, signs = mixture(side, aimed=aim > 0.0), side.signs
     logs = np.empty((bets.weights.size, len(signs), *x.shape))
     for k, weight in enumerate(bets.weights.tolist()):
-        scale = bets.thetas[k] if k < len(bets.thetas) else np.minimum(_divided(np.full(x.shape, aim), rms), MOST_AIMED)
+        scale = (
+            bets.thetas[k]
+            if k < len(bets.thetas)
+            else np.minimum(_divided(np.full(x.shape, aim), rms), MOST_AIMED)
+        )
         stake, gap = scale * stakes, scale * gaps
         coin = log_cosh(stake)
         for i, sign in enumerate(signs):
@@ -206,8 +215,8 @@ def log_sum(logs: Floats) -> Floats:
 def log_agreeing(copied: Flags, share: float, *, aimed: bool, side: Side) -> Floats:
     """Return lower bounds of ln M after every block if every run of the level is on the side that ``side`` bets on.
 
-    ``copied``: whether each block has a copy. The bound holds if all of the level's distances from the other runs of its block
-    are at least ``share`` times the largest of all blocks; the aimed bet counts nothing.
+    ``copied``: whether each block has a copy. The bound holds if all of the level's distances from the other runs of its
+    block are at least ``share`` times the largest of all blocks; the aimed bet counts nothing.
     """
     bets = mixture(side, aimed=aimed)
     blocks = np.arange(1, copied.size + 1)

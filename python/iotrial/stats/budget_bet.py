@@ -146,11 +146,13 @@ def mixed_paths(
 ) -> Floats:
     """Return ``level`` times M after every block, for each row of ``x``; a candidate is excluded once this has reached 1.
 
-    ``copies`` as in ``betting.log_paths``. M combines the bets of ``betting.py``, with 1 - share of the stake, and this bet, with the share. If both sides take
-    part, each has half of this bet's share.
+    ``copies`` as in ``betting.log_paths``. M combines the bets of ``betting.py``, with 1 - share of the stake, and this bet,
+    with the share. If both sides take part, each has half of this bet's share.
     """
     whole = (1.0 - budget.share) * level
-    mixed: Floats = np.exp(np.minimum(log_paths(x, copies=copies, aim=aim, side=side) + math.log(whole), 600.0))
+    mixed: Floats = np.exp(
+        np.minimum(log_paths(x, copies=copies, aim=aim, side=side) + math.log(whole), 600.0)
+    )
     if budget.share == 0.0:
         return mixed
     sides = (Side.SMALLER, Side.LARGER) if side is Side.BOTH else (side,)
@@ -168,9 +170,7 @@ class MixedSeries(Series):
     excluded here too.
     """
 
-    def __init__(
-        self, blocks: Blocks, budget: Budget, *, aim: float = 0.0, side: Side = Side.BOTH
-    ) -> None:
+    def __init__(self, blocks: Blocks, budget: Budget, *, aim: float = 0.0, side: Side = Side.BOTH) -> None:
         super().__init__(blocks.first(MOST), aim=aim, side=side)
         self._budget = Budget(budget.share, budget.left[:MOST])
 
@@ -183,8 +183,6 @@ class MixedSeries(Series):
         """Return for each candidate whether M of all bets stays below 1/alpha over all contrasts."""
         level = math.exp(-threshold) / (1.0 - self._budget.share)
         x = self.blocks.contrasts[None, :] - candidates[:, None]
-        paths = mixed_paths(
-            x, self._budget, level, copies=self.blocks.copies, aim=self.aim, side=self.side
-        )
+        paths = mixed_paths(x, self._budget, level, copies=self.blocks.copies, aim=self.aim, side=self.side)
         alive: Flags = paths.max(axis=1, initial=0.0) < 1.0
         return alive

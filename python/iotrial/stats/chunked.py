@@ -6,8 +6,9 @@ but for a factor, so S takes one running sum. Of each C only the value at the en
 chunk's factors and one logarithm. A factor is divided by its largest term, so it is between 1 and the number of runs, and
 the product of a chunk cannot overflow. The aimed bet has its own running sum.
 
-C never decreases, because a mean of exponentials of numbers whose sum is 0 is at least 1. Hence the largest +-S of a chunk and
-the C before the chunk give an upper bound of M within it. If this bound is below a threshold, nothing in the chunk reaches
+C never decreases, because a mean of exponentials of numbers whose sum is 0 is at least 1. Hence the largest +-S of a chunk
+and the C before the chunk give an upper bound of M within it. If this bound is below a threshold, nothing in the chunk
+reaches
 it; only the other chunks are evaluated block by block.
 
 A search asks for a few candidates of one series at a time, so for short series the numpy call overhead dominates. ``run``
@@ -56,9 +57,10 @@ class _Layout:
     """The blocks of a series, what their running scale needs, and the bets on them.
 
     Array axes are place in the chunk, candidate (or 1 for all) and chunk, so that operations run over long contiguous rows.
-    ``middles``: the contrasts against the mean of the block's other runs; ``slopes``: y / (middle - d). The square of the scale
-    is ``shares`` (``means`` - d)**2 + ``spreads``. ``gaps``: size of the copy less the reference; None, like ``copied``, if no
-    block has a copy. ``last``: number of blocks in the last chunk. ``aim``: margin of the aimed bet, one for all or by
+    ``middles``: the contrasts against the mean of the block's other runs; ``slopes``: y / (middle - d). The square of the
+    scale is ``shares`` (``means`` - d)**2 + ``spreads``. ``gaps``: size of the copy less the reference; None, like
+    ``copied``, if
+    no block has a copy. ``last``: number of blocks in the last chunk. ``aim``: margin of the aimed bet, one for all or by
     candidate.
     """
 
@@ -283,15 +285,15 @@ def _parts(
     names = ["middles", "slopes", "shares", "means", "spreads"]
     names += ["gaps", "copied"] if layouts[0].copied is not None else []
     if several:
-        arrays = {
-            name: np.concatenate([getattr(one, name) for one in layouts], axis=1) for name in names
-        }
+        arrays = {name: np.concatenate([getattr(one, name) for one in layouts], axis=1) for name in names}
         aims: Floats = np.array([one.series.aim for one in questions])[:, None]
     for start in range(0, candidates.size, rows):
         part = slice(start, start + rows)
         layout = layouts[0]
         if several:
-            taken = {name: np.take(array, own[part], axis=1) for name, array in arrays.items()}
+            taken: dict[str, Any] = {
+                name: np.take(array, own[part], axis=1) for name, array in arrays.items()
+            }
             layout = replace(layout, aim=aims[own[part]], **taken)
         yield part, layout, candidates[part], own[part]
 
@@ -379,8 +381,8 @@ class _Sums:
 class _Chunks:
     """One pass for several candidates.
 
-    ``sums``: S after every block, of r and, with an aimed bet, of its stakes (first axis). ``stakes`` and, of blocks with a copy,
-    ``gaps`` are by bet. Further axes: place in the chunk, candidate and chunk.
+    ``sums``: S after every block, of r and, with an aimed bet, of its stakes (first axis). ``stakes`` and, of blocks with a
+    copy, ``gaps`` are by bet. Further axes: place in the chunk, candidate and chunk.
     """
 
     def __init__(
@@ -397,7 +399,9 @@ class _Chunks:
         coin, all_runs = self._costs()
         #: the sums of C, before the pass and after every chunk (last axis)
         self.coin: Floats = np.concatenate([before.coin[..., None], coin], axis=-1).cumsum(axis=-1)
-        self.all_runs: Floats = np.concatenate([before.all_runs[..., None], all_runs], axis=-1).cumsum(axis=-1)
+        self.all_runs: Floats = np.concatenate([before.all_runs[..., None], all_runs], axis=-1).cumsum(
+            axis=-1
+        )
 
     def at_ends(self) -> Floats:
         """Return ln M by candidate after every chunk."""
@@ -414,20 +418,21 @@ class _Chunks:
     def largest(self, places: Places) -> Floats:
         """Return the largest ln M in the chunks at ``places`` (candidates and chunks)."""
         layout = self._layout
-        stakes = self._stakes[:, :, *places]
+        which, chunk = places
+        stakes = self._stakes[:, :, which, chunk]
         coin = np.abs(stakes)
         coin += np.log(1.0 + np.exp(-2.0 * coin)) - _LN2
-        coin_sums = coin.cumsum(axis=1) + self.coin[:, None, *places]
+        coin_sums = coin.cumsum(axis=1) + self.coin[:, None, which, chunk]
         all_sums = coin_sums[None]
         if self._gaps is not None and self._copied is not None:
-            copied = np.broadcast_to(self._copied, self._stakes.shape[1:])[:, *places]
-            gaps, means = self._gaps[:, :, *places], []
+            copied = np.broadcast_to(self._copied, self._stakes.shape[1:])[:, which, chunk]
+            gaps, means = self._gaps[:, :, which, chunk], []
             for sign in layout.side.signs:
                 terms, top = _three_terms(sign * stakes, gaps)
                 means.append(np.where(copied, np.log(terms) + top - _LN3, coin))
-            all_sums = np.stack(means).cumsum(axis=2) + self.all_runs[:, :, None, *places]
+            all_sums = np.stack(means).cumsum(axis=2) + self.all_runs[:, :, None, which, chunk]
         costs = layout.costs(coin_sums, all_sums)
-        largest: Floats = layout.log_mean(layout.signed(self.sums[:, :, *places]), costs).max(axis=0)
+        largest: Floats = layout.log_mean(layout.signed(self.sums[:, :, which, chunk]), costs).max(axis=0)
         return largest
 
     def _costs(self) -> tuple[Floats, Floats]:

@@ -137,7 +137,7 @@ def upper_bound(
         return None
     reach = (most - least) * _reach(values, threshold, aimed=aim > 0.0, side=Side.SMALLER)
     far = max(most + reach, end)
-    if (yield Question(series, _narrower_grid(values, end, far), threshold)).any():
+    if (yield Question(series, _beyond(values, end, far), threshold)).any():
         return None
     grid = _narrower_grid(values, least, end)
     found = yield from _first_left(series, grid, threshold)
@@ -147,6 +147,21 @@ def upper_bound(
     at = _with_outside(grid, last, last)[1]
     _, bound = yield from _refined(lambda points: Question(series, points, threshold), ((at[0], at[0]), at))
     return bound * scale + centre
+
+
+def _beyond(blocks: Blocks, end: float, far: float) -> Floats:
+    """Return candidates from ``end`` to ``far``: the bets on a smaller effect win more and more, but for a step at D_1."""
+    few = blocks.contrasts[:_STEEP]
+    steps = few[0] - (far - end) * np.array([1e-9, 1e-4, 1e-2])
+    return np.unique(
+        np.concatenate(
+            [
+                end + (far - end) * np.append(0.0, np.geomspace(1e-3, 1.0, _BATCH)),
+                np.linspace(end, far, _BATCH),
+                _within(np.concatenate([few, steps]), end, far),
+            ]
+        )
+    )
 
 
 def estimate(blocks: Blocks, left: Hull | None, *, aim: float = 0.0) -> Search[float]:
@@ -247,7 +262,7 @@ def _reach(blocks: Blocks, threshold: float, *, aimed: bool, side: Side = Side.B
 
 
 @lru_cache(1024)
-def _reached(copied: bytes, threshold: float, aimed: bool, side: Side) -> float:  # noqa: FBT001
+def _reached(copied: bytes, threshold: float, aimed: bool, side: Side) -> float:
     flags = np.frombuffer(copied, dtype=bool)
     low, high = 0.0, 1.0
     for _ in range(30):
@@ -362,4 +377,3 @@ def _closer(points: Floats, alive: Flags) -> Hull:
 def _within(points: Floats, low: float, high: float) -> Floats:
     kept: Floats = points[(points >= low) & (points <= high)]
     return kept
-

@@ -257,8 +257,9 @@ class Responses:
         if not all(arm in runs.arms for arm in weights):
             return ()
         values = self._values[[runs.arms[arm] for arm in weights]][:, rows, :1]
-        found = _weighted(np.array(list(weights.values())), values)[:, 0]
-        return tuple(found.tolist()) if np.isfinite(found).any() else ()
+        there = np.isfinite(values).all(axis=0)
+        found = np.where(there, _weighted(np.array(list(weights.values())), values), math.nan)[:, 0]
+        return tuple(found.tolist()) if there.any() else ()
 
 
 def _weighted(weights: Floats, values: Floats) -> Floats:

@@ -30,8 +30,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from iotrial.stats.betting import Blocks, Floats, log_process
 from iotrial.stats.budget_bet import Budget, mixed_paths
 from iotrial.stats.chunked import Search, run
@@ -139,7 +137,9 @@ def _within_budget(values: Blocks, alpha: float, margin: float, budget: Budget) 
     """
     bets = yield from _without_budget(values, alpha * (1.0 - budget.share), margin)
     threshold = -math.log(alpha * (1.0 - budget.share))
-    process = mixed_paths(values.contrasts[None, :], budget, alpha, copies=values.copies, aim=margin)[0] / alpha
+    process = (
+        mixed_paths(values.contrasts[None, :], budget, alpha, copies=values.copies, aim=margin)[0] / alpha
+    )
     bets = replace(bets, p_anytime=1.0 / max(float(process.max()), 1.0), e_value=float(process[-1]))
     if bets.empty or bets.leaning or bets.low is None or bets.high is None or bets.low == bets.high:
         return bets
