@@ -64,7 +64,7 @@ _TINY = 1e-12
 _TIMES = frozenset({"s", "ms", "us", "µs", "ns", "min", "h"})
 #: scores from which a dependence puts a verdict at stake, or in doubt, and the share of the effect that it may explain
 _SCORE_AT_STAKE = 4.3
-_SCORE_OF_DOUBT = 2.5
+_SCORE_OF_DOUBT = 2.0
 _SCORE_OF_LASTING = 2.0
 _SHARE = 0.2
 _LOG_LARGEST = 690.0  # exp(690) is still finite
