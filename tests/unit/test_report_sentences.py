@@ -177,30 +177,30 @@ def test_an_undecided_headline_says_how_long_a_verdict_takes_and_how_to_go_on() 
 
 
 def unbounded(**more: object) -> Effect:
-    """Return an effect after 5 blocks. At an alpha of .0125 the first interval needs 10 (test_stats_eprocess.py)."""
+    """Return an effect after 5 blocks. At an alpha of .0125 the first interval needs 8 with copies (test_stats_eprocess.py)."""
     changes = {"condition": ONE, "reason": "budget_spent", "decided": False, "blocks": 5, **more}
     return effect(Verdict.INCONCLUSIVE, 1.02, None, None, **changes)  # type: ignore[arg-type]
 
 
 def test_too_few_blocks_for_an_interval_say_how_many_it_needs_and_how_long_they_take() -> None:
-    """151 s for 5 blocks, so as long again for 5 more."""
+    """151 s for 5 blocks, so 91 s for 3 more."""
     assert headline([unbounded()]).endswith(
-        ". The first interval needs 10 blocks in all, about 2.5 min more: `iotrial continue 12 --time 3m`."
+        ". The first interval needs 8 blocks in all, about 91 s more: `iotrial continue 12 --time 2m`."
     )
 
 
 def test_of_several_comparisons_it_says_which_need_a_first_interval() -> None:
     """Of 365 blocks in 151 s each took .41 s, of 45 blocks 3.4 s. Two conditions that go on take turns."""
     assert headline([unbounded(), *all_equivalent()[1:]]).endswith(
-        ". The first interval of the rest needs 10 blocks in all, about 2 s more: `iotrial continue 12 --time 2s`."
+        ". The first interval of the rest needs 8 blocks in all, about 1 s more: `iotrial continue 12 --time 1s`."
     )
     bounded = effect(
         Verdict.INCONCLUSIVE, 1.0, 0.93, 1.08, condition=CONDITIONS[1], reason="budget_spent", decided=False,
         blocks=40,
     )  # fmt: skip
     assert headline([unbounded(), bounded]).endswith(
-        ". The first interval of 1 of 2 undecided comparisons needs 10 blocks in all, about 34 s more: "
-        "`iotrial continue 12 --time 34s`."
+        ". The first interval of 1 of 2 undecided comparisons needs 8 blocks in all, about 20 s more: "
+        "`iotrial continue 12 --time 20s`."
     )
 
 
