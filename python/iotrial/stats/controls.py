@@ -62,7 +62,7 @@ def _comparisons(spec: Spec, condition: Condition, runs: Runs) -> Iterator[_Comp
         yield _Comparison(condition, runs, negative, ArmKind.NEGATIVE, neutral, contrasts)
     for positive in spec.positive_responses(condition):
         weights = spec.control_weights[ArmKind.POSITIVE]
-        contrasts = Responses(runs, positive).contrasts(weights)
+        contrasts = Responses(runs, positive).contrasts(weights, copy=spec.copy_against(weights, positive))
         yield _Comparison(
             condition, runs, positive, ArmKind.POSITIVE, spec.injected_ratio(positive), contrasts
         )
@@ -85,7 +85,9 @@ def _judge(spec: Spec, comparison: _Comparison, found: Interval) -> Control:
     contrasts, injected = comparison.contrasts, comparison.injected
     log = response.scale is Scale.LOG
     truth = math.log(injected) if log else injected
-    excludes_zero = excluded(contrasts.values, 0.0, spec.alpha, margin=spec.margin_of(response))
+    excludes_zero = excluded(
+        contrasts.values, 0.0, spec.alpha, margin=spec.margin_of(response), copies=contrasts.copies
+    )
     if excludes_zero and kind is ArmKind.POSITIVE and response.statistic != TYPICAL:
         excludes_zero = _seen_in_statistic(spec, comparison.runs, response)
     if kind is ArmKind.POSITIVE and found.estimate is not None:

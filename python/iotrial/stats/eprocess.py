@@ -177,10 +177,15 @@ def _inside(
 
 
 def excluded(
-    contrasts: Sequence[float] | Floats, candidate: float, alpha: float, *, margin: float = 0.0
+    contrasts: Sequence[float] | Floats,
+    candidate: float,
+    alpha: float,
+    *,
+    margin: float = 0.0,
+    copies: Sequence[float] | Floats = (),
 ) -> bool:
     """Return whether the effect ``candidate`` is excluded at level ``alpha``: f(candidate) >= 1/alpha."""
-    values = _checked(contrasts, alpha)
+    values = _checked(contrasts, alpha, copies)
     return values.size > 0 and log_process(values, candidate, aim=margin)[0] >= math.log(1.0 / alpha)
 
 

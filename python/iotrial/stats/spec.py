@@ -152,12 +152,16 @@ class Spec:
         Then the bets on the effect use the copy (``betting.py``). None for other effects, and for differences, which are
         equivalent only if they are 0 in every block.
         """
+        return None if term.whole else self.copy_against(term.weights, response)
+
+    def copy_against(self, compared: Mapping[str, float], response: Response) -> Mapping[str, float] | None:
+        """Return these weights for a contrast by its weights, such as that of the slowed run against its original."""
         weights = self.control_weights.get(ArmKind.NEGATIVE, {}) if self.controls else {}
         originals = [arm for arm, weight in weights.items() if weight == -1.0]
-        if self.copied_stretch or term.whole or response.scale is not Scale.LOG or len(weights) != 2:
+        if self.copied_stretch or response.scale is not Scale.LOG or len(weights) != 2:
             return None
-        compared = len(term.weights) == 2 and len(originals) == 1 and term.weights.get(originals[0]) == -1.0
-        return weights if compared and not set(weights) <= set(term.weights) else None
+        same = len(compared) == 2 and len(originals) == 1 and compared.get(originals[0]) == -1.0
+        return weights if same and not set(weights) <= set(compared) else None
 
     def condition(self, key: str) -> Condition:
         """Return the condition with this key; KeyError if there is none."""
