@@ -315,6 +315,13 @@ def test_a_slowed_copy_that_is_faster_has_not_been_seen(plan: Plan, spec: Spec) 
     assert not any(one.passed or one.told_from_zero for one in positive)
 
 
+def test_the_slowdown_is_seen_in_six_blocks_where_the_copy_runs_too(plan: Plan, spec: Spec) -> None:
+    """Two runs would need eight: their capital at most doubles with each block. With three runs it triples."""
+    found = analyse(spec, conducted(plan, 12, sd=1e-4))
+    positive = [one for one in found.controls if one.kind == "positive"]
+    assert [(one.blocks, one.told_from_zero) for one in positive] == [(6, True), (6, True)]
+
+
 def test_every_slowed_copy_that_vouches_for_a_response_must_have_been_seen() -> None:
     def control(response: str, *, seen: bool) -> Control:
         return Control(ArmKind.POSITIVE.value, {}, response, 1.1, 1.1, None, None, True, seen, 30)
