@@ -176,16 +176,17 @@ impl FileSet {
 }
 
 /// Fewer files than this are not worth a thread.
-const LEAST_OF_THREAD: usize = 512;
+const LEAST_OF_THREAD: usize = 128;
+/// More than the processors of a small machine: a thread may wait for the disk.
+const MOST_THREADS: usize = 8;
 
-/// Do something untimed to many files, each processor to its share of them, and return what each
-/// share gave, in the order of the files.
+/// Do something untimed to many files, each thread to its share of them, and return what each share
+/// gave, in the order of the files.
 pub fn shared_out<T: Send>(
     files: &[u32],
     act: impl Fn(&[u32]) -> Result<T> + Sync,
 ) -> Result<Vec<T>> {
-    let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
-    let threads = processors.min(files.len() / LEAST_OF_THREAD).max(1);
+    let threads = (files.len() / LEAST_OF_THREAD).clamp(1, MOST_THREADS);
     if threads == 1 {
         return Ok(vec![act(files)?]);
     }
@@ -320,7 +321,7 @@ pub mod tests {
 
     #[test]
     fn shares_hold_every_file_once_in_order_and_an_error_in_any_of_them_is_returned() {
-        for count in [0, 1, 511, 512, 1025, 9999] {
+        for count in [0, 1, 127, 128, 257, 1025, 9999] {
             let files: Vec<u32> = (0..count).rev().collect();
             let shares = shared_out(&files, |part| Ok(part.to_vec())).unwrap();
             assert_eq!(shares.concat(), files);
