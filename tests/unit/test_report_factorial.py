@@ -200,7 +200,7 @@ def test_pooled_effects_stand_apart_from_conditions(pooled: Document) -> None:
 
 def test_an_interaction_is_no_verdict_of_the_headline(pooled: Document) -> None:
     assert pooled.summary.headline.startswith(
-        "4 comparisons: 2 faster and 2 equivalent. Largest"
+        "4 comparisons: 2 faster and 2 typical runs equivalent. Largest"
     )
     assert "×" not in pooled.summary.headline
 

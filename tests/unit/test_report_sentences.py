@@ -177,7 +177,7 @@ def test_an_undecided_headline_says_how_long_a_verdict_takes_and_how_to_go_on() 
 
 
 def unbounded(**more: object) -> Effect:
-    """Return an effect after 5 blocks. At an alpha of .0125 the first interval needs 8 with copies (test_stats_eprocess.py)."""
+    """Return an effect after 5 blocks. At an alpha of .0125 the first interval needs 8 with copies of the reference."""
     changes = {"condition": ONE, "reason": "budget_spent", "decided": False, "blocks": 5, **more}
     return effect(Verdict.INCONCLUSIVE, 1.02, None, None, **changes)  # type: ignore[arg-type]
 

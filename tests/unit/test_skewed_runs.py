@@ -19,7 +19,7 @@ from iotrial.stats.analyse import analyse
 from iotrial.stats.contrast import PairedRuns
 from iotrial.stats.eprocess import interval
 from iotrial.stats.model import Conclusion, Interval, Means, Verdict
-from iotrial.stats.run_statistics import means
+from iotrial.stats.run_statistics import mean_run, means
 from iotrial.stats.skew import contradicts, is_skewed, median_bounds, typical_interval
 from iotrial.stats.verdict import judge
 from iotrial.store.loading import unpacked
@@ -131,6 +131,30 @@ def test_means_are_equivalent_only_once_unseen_stalls_could_not_matter() -> None
     assert not means(paired(fewer, fewer), ALPHA, cap=2.0, margin=0.03).equivalent
 
 
+def test_the_mean_run_is_equivalent_by_its_standard_error_and_not_before_a_stall_in_twenty_would_have_been_met() -> (
+    None
+):
+    """.95 ** 59 is the first power below .05. The ratio of means is 1, and y/mean - x/mean is +-.2 in every block."""
+    level, reference = np.log([1.1, 0.9] * 200), np.log([0.9, 1.1] * 200)
+
+    def equivalent(blocks: int, margin: float) -> bool:
+        pairs = paired(level[:blocks], reference[:blocks])
+        return mean_run(pairs, ALPHA, cap=2.0, margin=margin).equivalent
+
+    assert [equivalent(blocks, 0.1) for blocks in (58, 60)] == [False, True]
+    # the standard error is .2 / root (n - 1), and Student's t at .05 of one side 1.6487 with 399 degrees of freedom
+    assert equivalent(400, math.expm1(1.65 * 0.2 / math.sqrt(399)))
+    assert not equivalent(400, math.expm1(1.64 * 0.2 / math.sqrt(399)))
+
+
+def test_stalls_of_one_arm_forbid_equivalent_mean_runs() -> None:
+    """One run in fourteen takes three times as long: the mean is 14 % larger, the median the same."""
+    level, reference = np.zeros(140), np.zeros(140)
+    level[::14] = math.log(3.0)
+    assert not mean_run(paired(level, reference), ALPHA, cap=2.0, margin=0.05).equivalent
+    assert mean_run(paired(reference, reference), ALPHA, cap=2.0, margin=0.05).equivalent
+
+
 def test_one_run_of_two_hundred_times_the_typical_one_forbids_equivalent_means() -> None:
     same = np.zeros(2000)
     level = same.copy()
@@ -189,7 +213,7 @@ def test_no_plain_word_comes_of_the_recorded_raid_with_runs_of_two_speeds() -> N
     found = [one for one in _analysed(CATALOGUE / "raid" / "degraded.iotrial").effects if one.primary]
     (slow, two_speeds) = found
     assert two_speeds.conclusion is Conclusion.UNDECIDED
-    # sequential reads, of one speed: plainly slower only because all of the interval is beyond the injected 10 %, which was not seen
+    # sequential reads, of one speed: plainly slower only if all of the interval is beyond the 10 % that were not seen
     assert slow.conclusion is (Conclusion.SLOWER if (slow.low or 0.0) > 1.1 else Conclusion.PROBABLY_SLOWER)
 
 

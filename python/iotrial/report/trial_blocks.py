@@ -205,6 +205,7 @@ def _answer(document: Document, drawn: Figures | None) -> Iterator[Block]:
 
 #: under a table with an equivalent effect
 _BOUNDS = "Equivalent: the interval is the two one-sided bounds, each at alpha, that the verdict rests on."
+_TYPICALLY = "Typical runs: too few runs, or too uneven ones, to say the same of the mean run."
 
 
 def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = False) -> Table:
@@ -234,7 +235,9 @@ def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = 
         groups.setdefault(key, []).append(_effect(row, name, valid=valid, exploratory=exploratory))
     made = tuple(Group(tuple(members), key[0] if key else "") for key, members in groups.items())
     bounded = any(row.effect.bounds and row.effect.verdict is Verdict.EQUIVALENT for row in rows)
-    return Table(columns, made, note=_BOUNDS if bounded and valid else "", noun="comparison")
+    typically = any(row.effect.conclusion is Conclusion.EQUIVALENT_TYPICALLY for row in rows)
+    note = " ".join([_BOUNDS] * bounded + [_TYPICALLY] * typically) if valid else ""
+    return Table(columns, made, note=note, noun="comparison")
 
 
 def _effect(row: EffectRow, name: str, *, valid: bool, exploratory: bool) -> Row:

@@ -48,6 +48,8 @@ from iotrial.study.model import MEAN, Response
 
 Floats = npt.NDArray[np.float64]
 
+#: share of runs that stall, of which at least one must have been met (at 1 - alpha) before mean runs are equivalent
+UNSEEN = 0.05
 _FARTHEST = 14.0  # search limit of the log ratio: a ratio of about a million
 _LOG_LARGEST = 690.0
 _LEAST_ALPHA = 1e-12
@@ -90,8 +92,9 @@ def mean_run(pairs: PairedRuns | None, alpha: float, *, cap: float, margin: floa
     """Return the mean run of an effect on typical runs; as ``means``, but *equivalent* needs no more blocks on quiet noise.
 
     *Equivalent* then rests on the standard error of the ratio of means (nothing is capped), each side at ``alpha`` by
-    Student's t: a bound for one look, with the errors that docs/method-details.md#skewed-runs gives. The bets of ``means``
-    would take several times the blocks to exclude slow runs that nothing hints at.
+    Student's t: a bound for one look, with the errors that docs/method-details.md#the-mean-run gives. The bets of ``means``
+    would take several times the blocks to exclude slow runs that nothing hints at. A standard error knows nothing of stalls
+    that have not occurred yet, so there must be enough blocks to have met one if ``UNSEEN`` of the level's runs stall.
     """
     found = means(pairs, alpha, cap=cap, margin=margin)
     if pairs is None or found.ratio is None:
@@ -102,7 +105,8 @@ def mean_run(pairs: PairedRuns | None, alpha: float, *, cap: float, margin: floa
     error = math.sqrt(float((influence**2).sum()) / (units * (units - 1)))
     reach = quantile(min(2.0 * alpha, 0.999), units - 1) * error
     centre = math.log(float(level.mean() / reference.mean()))
-    return replace(found, equivalent=abs(centre) + reach <= math.log1p(margin))
+    enough = pairs.level.size >= math.log(alpha) / math.log1p(-UNSEEN)
+    return replace(found, equivalent=enough and abs(centre) + reach <= math.log1p(margin))
 
 
 def fewest_blocks(response: Response, spec: Spec) -> int:
