@@ -226,8 +226,7 @@ def _how_long(trial: StoredTrial, undecided: Sequence[Effect], every: Sequence[E
         return f". {_WOULD_DECIDE[others[0]]}" if others[0] in _WOULD_DECIDE else ""
     rest = len(undecided) < len(every)
     if all(e.scale is not Scale.LOG and e.low is not None and e.high is not None for e in undecided):
-        they = "The rest are" if rest else "These are"
-        return f". {they} differences, which have no margin: more blocks decide only those that are not zero"
+        return ". More blocks decide only nonzero differences"
     header, verdict = trial.header, "a verdict on the rest" if rest else "a verdict"
     try:
         plan = Plan.stored(header.study, header.seed, header.options)
