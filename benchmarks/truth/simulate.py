@@ -112,6 +112,7 @@ PRINTED_ONLY = frozenset(
         "ends",
         "fleet-evidence",
         "fleet-stopped",
+        "unequal-scatter",
         "mean-ratio",
         "slow-run-alarms",
         "statistics",

@@ -30,8 +30,9 @@ def test_every_look_of_a_simulated_trial_agrees_with_the_analysis_of_a_condition
         one, (verdict, low, high), _ = found
         assert state.carry_over == one
         if not one.held:
-            assert (effect.low or 0.0) == pytest.approx(math.exp(low))
-            assert (effect.high or math.inf) == pytest.approx(math.exp(high))
+            assert effect.two_sided is not None
+            assert (effect.two_sided[0] or 0.0) == pytest.approx(math.exp(low))
+            assert (effect.two_sided[1] or math.inf) == pytest.approx(math.exp(high))
             assert effect.verdict == verdict or effect.reason in (CONTROL_NOT_SEEN, CARRY_OVER)
         looks.append(one.wash_in)
         return found

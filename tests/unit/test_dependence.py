@@ -105,3 +105,9 @@ def test_units_without_a_value_in_every_run_and_blocks_of_other_conditions_only_
     one, other = (dependences(each, {("arm", "B"): level}) for each in (table, again))
     assert [each.score for each in one] == [each.score for each in other]
     assert len(one) <= len(PATTERNS)
+
+
+def test_runs_that_are_blocks_of_their_own_show_no_dependence_and_are_no_error() -> None:
+    """With one run a block nothing is left once each block has its own level."""
+    orders = [["A"], ["B"]] * 4
+    assert dependences(table_of(orders, np.arange(8.0)), {("f", "B"): held(orders)}) == []

@@ -20,9 +20,12 @@ from iotrial.design.model import ArmKind, WashIn
 from iotrial.design.plan import Plan
 from iotrial.stats.analyse import look_due
 from iotrial.stats.carryover import Unit, at_stake, judge_carry_over, paths
+from iotrial.stats.contrast import Responses, Runs
 from iotrial.stats.dependence import SCORE, Table, dependences
 from iotrial.stats.eprocess import interval
 from iotrial.stats.model import CarryOver, Observation, ObservedBlock, Verdict
+from iotrial.stats.run_statistics import mean_run
+from iotrial.stats.skew import CAP, contradicts, typical_interval
 from iotrial.stats.spec import Spec
 from iotrial.stats.verdict import judge
 from iotrial.stats.wash_in import is_longest, judged
@@ -433,13 +436,20 @@ def _look(spec: Spec, done: Sequence[ObservedBlock]) -> tuple[CarryOver, tuple[V
             (Verdict.INCONCLUSIVE, -math.inf, math.inf),
             not carry.passed and is_longest(carry.wash_in),
         )
-    values = []
-    for block in counted:
-        logs = {run.arm: math.log(run.responses["wall"]) for run in block.observations}
-        values.append(logs["B"] - logs["A"])
     response, (term,) = spec.responses[0], spec.terms
-    found = interval(values, spec.alpha_of(term, response), margin=spec.margin_of(response))
-    judgement = judge(found, response, margin=spec.margin)
+    alpha, margin = spec.alpha_of(term, response), spec.margin_of(response)
+    table = Responses(Runs(counted), response)
+    contrasts = table.contrasts(term.weights, copy=spec.copy_of_reference(term, response))
+    pairs = table.pairs(term)
+    found = interval(contrasts.values, alpha, margin=margin, copies=contrasts.copies)
+    found = typical_interval(found, contrasts.values, pairs, response, alpha, margin)
+    judgement = judge(
+        found,
+        response,
+        margin=spec.margin,
+        contradicted=contradicts(pairs, found),
+        means=mean_run(pairs, alpha, cap=CAP, margin=spec.margin),
+    )
     effect = SimpleNamespace(
         factor=term.factor,
         level=term.level,

@@ -196,12 +196,14 @@ def _when_it_was_seen(spec: Spec, blocks: tuple[ObservedBlock, ...]) -> dict[str
     response = next(r for r in spec.responses if r.primary)
     complete = [b for b in blocks if b.void is None]
     (term,) = spec.terms
-    contrasts = Responses(complete, response).contrasts(term.weights)
+    contrasts = Responses(complete, response).contrasts(
+        term.weights, copy=spec.copy_of_reference(term, response)
+    )
     if not contrasts.values or len(contrasts.values) != len(complete):
         return {"seen_after_blocks": None, "seen_after_seconds": None}
-    out = log_paths(np.array([contrasts.values]), aim=spec.margin_of(response))[0] >= math.log(
-        1.0 / spec.alpha_of(term, response)
-    )
+    copies = np.array(contrasts.copies) if contrasts.copies else None
+    capital = log_paths(np.array([contrasts.values]), copies=copies, aim=spec.margin_of(response))[0]
+    out = capital >= math.log(1.0 / spec.alpha_of(term, response))
     if not out.any():
         return {"seen_after_blocks": None, "seen_after_seconds": None}
     first = int(out.argmax())

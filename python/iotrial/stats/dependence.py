@@ -205,7 +205,10 @@ def _slots(table: Table) -> Floats:
     starts = np.maximum.accumulate(np.where(table.first, np.arange(table.first.size), 0))
     place = np.where(table.counted, 1000 * sizes + np.arange(table.first.size) - starts, 0)
     names = [name for name in np.unique(place) if name % 1000]
-    return np.column_stack([place == name for name in names]).astype(np.float64)
+    columns = np.zeros((place.size, len(names)))
+    for column, name in enumerate(names):
+        columns[:, column] = place == name
+    return columns
 
 
 def _centred(columns: Floats, units: Counts) -> Floats:
