@@ -13,7 +13,7 @@ from iotrial.design.plan import Plan
 from iotrial.errors import StoreError
 from iotrial.stats.model import Observation, ObservedBlock
 from iotrial.stats.spec import Spec
-from iotrial.stats.wash_in import RUNS, is_longest, judge_switching, judged, upcoming
+from iotrial.stats.wash_in import RUNS, _score, is_longest, judge_switching, judged, upcoming
 from iotrial.store.model import WASH_IN, RunRecord
 from iotrial.store.records import observation_of, wash_in_check, washed_in
 
@@ -122,3 +122,13 @@ def test_trials_of_earlier_versions_had_one_neutral_run_or_none() -> None:
 def test_a_wash_in_of_an_unknown_kind_is_refused(check: object) -> None:
     with pytest.raises(StoreError):
         washed_in([record(check)])
+
+
+def test_a_variance_of_rounding_errors_gives_no_score() -> None:
+    """Two coefficients that vary together: their difference has no variance, in floating point a negative one."""
+    covariance = np.array([[1.0, 1.0 + 2e-16], [1.0 + 2e-16, 1.0]])
+    weights = np.array([0.5, -0.5])
+    assert weights @ covariance @ weights < 0.0
+    assert _score(weights, np.array([3.0, 1.0]), covariance, 10.0) == 0.0
+    # with independent coefficients the difference of 1 has variance 1/2: t = 1.414 with 10 degrees of freedom
+    assert _score(weights, np.array([3.0, 1.0]), np.eye(2), 10.0) == pytest.approx(1.33, abs=0.02)

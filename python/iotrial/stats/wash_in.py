@@ -35,6 +35,7 @@ LEAST, MOST = 8, 24
 _SURE = 3.0  # score from which a cause counts as found
 #: range of a / c in which it is the switch that costs: 0, or -1 if only the switch away from the reference costs
 _LEAST_SHARE, _MOST_SHARE = -1.4, 0.5
+_ROUNDING = 1e-12  # relative to the largest covariance
 _LIKELY = 2.0  # score of a cost of switching that is enough after the most blocks
 
 
@@ -152,7 +153,7 @@ def judge_switching(spec: Spec, response: Response, blocks: Sequence[ObservedBlo
 
 
 def _score(weights: Floats, size: Floats, covariance: Floats, freedom: float) -> float:
-    spread = math.sqrt(float(weights @ covariance @ weights))
-    if spread == 0.0 or freedom < 1.0:
-        return 0.0
-    return float(normal_score(np.array(float(weights @ size) / spread), np.array(freedom)))
+    variance = float(weights @ covariance @ weights)
+    if variance <= _ROUNDING * float(np.abs(covariance).max()) or freedom < 1.0:
+        return 0.0  # nothing but a rounding error, which may be below 0
+    return float(normal_score(np.array(float(weights @ size) / math.sqrt(variance)), np.array(freedom)))
