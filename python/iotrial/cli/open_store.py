@@ -58,7 +58,7 @@ def _is_file(ref: str) -> bool:
 def document_at(ref: str) -> Document:
     """Load a stored trial, or else the packed trial in the file of this name.
 
-    What was loaded lives until the program ends, so the garbage collector is told to leave it alone.
+    What was loaded lives until the program ends, so it is kept out of garbage collection.
     """
     with keeping_all():
         document = _document_at(ref)

@@ -363,7 +363,7 @@ def _effect(estimand: _Estimand, spec: Spec, found: Interval) -> Effect:
             estimand.alpha,
             spec.margin_of(response),
         )
-    mean_run = _mean_run(estimand, margin)
+    of_means = _mean_run(estimand, margin)
     judgement = judge(
         found,
         response,
@@ -373,7 +373,7 @@ def _effect(estimand: _Estimand, spec: Spec, found: Interval) -> Effect:
         control_seen=estimand.control_seen,
         precise=spec.precise,
         contradicted=typical and contradicts(estimand.pairs, found),
-        means=mean_run,
+        means=of_means,
     )
     if judgement.verdict is Verdict.EQUIVALENT and estimand.course is not None:
         limit = spec.margin_of(response)
@@ -421,7 +421,7 @@ def _effect(estimand: _Estimand, spec: Spec, found: Interval) -> Effect:
         slow_runs=slow_runs(estimand.pairs, response, estimand.alpha) if typical else None,
         mean_ratio=mean_ratio(estimand.pairs, contrasts, response, found, margin) if typical else None,
         statistic=response.statistic,
-        means=mean_run,
+        means=of_means,
         two_sided=two_sided,
         skewed=found.skewed,
         plain_beyond=plain_beyond(margin, control_seen=estimand.control_seen),

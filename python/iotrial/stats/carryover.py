@@ -101,7 +101,7 @@ def judge_carry_over(
     after = _followers(every, most)
     shift, score = _shift(response, blocks, after), 0.0
     fitted = dependences(_table(units), _held(units, tried))
-    strongest = max(fitted, key=lambda one: round(abs(one.score), 6), default=None)
+    strongest = _strongest(fitted)
     suspected = strongest is not None and abs(strongest.score) >= score_needed(_questions(spec))
     factor, level = most.factor, most.level
     if strongest is not None:
@@ -153,7 +153,7 @@ def _lasts(
         return True
     units = _units(spec, response, [block for block in mine if block.wash_in is None], every)
     found = dependences(_table(units), _held(units, levels_tried(spec.terms)))
-    most = max(found, key=lambda one: round(abs(one.score), 6), default=None)
+    most = _strongest(found)
     return most is not None and most.pattern.weights != (1.0,)
 
 
@@ -173,8 +173,7 @@ def at_stake(spec: Spec, judged: Judged, effects: Iterable[Effect]) -> CarryOver
         if effect.response == one.response and effect.verdict is not Verdict.INCONCLUSIVE
     ]
     least = min(limits, default=math.inf)
-    relevant = [found for found in judged.dependences if abs(found.largest) >= least]
-    most = max(relevant, key=lambda found: round(abs(found.score), 6), default=None)
+    most = _strongest([found for found in judged.dependences if abs(found.largest) >= least])
     if most is None or abs(most.score) < score_needed(_questions(spec), _SCORE_OF_DOUBT):
         return one
     if abs(most.score) < score_needed(_questions(spec), _SCORE_AT_STAKE):
@@ -204,6 +203,11 @@ def withholds(one: CarryOver, effect: Effect) -> bool:
         return True
     largest = abs(math.log(one.ratio)) if one.scale is Scale.LOG and one.ratio > 0.0 else abs(one.ratio)
     return largest >= _SHARE * _size(effect) or math.isinf(_size(effect))
+
+
+def _strongest(found: Sequence[Dependence]) -> Dependence | None:
+    """Return the one with the highest score; rounded, because the last digits differ between processors."""
+    return max(found, key=lambda one: round(abs(one.score), 6), default=None)
 
 
 def _questions(spec: Spec) -> int:

@@ -296,7 +296,7 @@ class Design(Struct, frozen=True):
 
 
 DEFAULT_CUT_POINTS = 100
-#: over so many runs of an arm they are spread, so that arms can be compared with the run as the unit: of 12 runs of two arms,
+#: runs of each arm that share the cut points, so that arms are compared with the run as the unit: of 12 runs of two arms,
 #: 924 divisions into six and six are equally likely if the arms are alike
 CUT_RUNS = 6
 SHORTEST_SAMPLE_S, LONGEST_SAMPLE_S = 0.01, 60.0
