@@ -86,6 +86,8 @@ class DiskPlace(Place):
         self._mount_options = mount_options
         self._wishes: dict[str, tuple[tuple[str, ...], bool]] = {}
         self._mounted: tuple[str, ...] | None = None
+        #: options that the kernel was first seen to show since the last mount or remount; None: not looked at yet
+        self.shown: list[str] | None = None
         self._wanted_filesystem = filesystem
 
     def open(self) -> None:
@@ -299,6 +301,7 @@ class DiskPlace(Place):
         return self.share is not None and self.share.due
 
     def _mount(self, options: tuple[str, ...]) -> None:
+        self.shown = None
         if self.share is None or not self.share.whole_disk:
             self._mount_here(options)
         self._mounted = options
@@ -311,6 +314,7 @@ class DiskPlace(Place):
         self._mounted = options
 
     def _remount(self, options: tuple[str, ...]) -> None:
+        self.shown = None
         words = options if "ro" in options else ("rw", *options)
         # a remount keeps the current atime mode unless one is given
         if not {"relatime", "noatime", "strictatime"} & set(words):
