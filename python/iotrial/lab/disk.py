@@ -349,11 +349,23 @@ class DiskPlace(Place):
             self.target.call("evict_device", device=f"/dev/{device}")
 
     def _holders(self) -> str:
+        """Return the processes with their folder, an open file or a mapped one in the lab, as "PID (name)"."""
+
         def is_inside(pid: str) -> bool:
-            cwd = str(self.target.call("readlink", path=f"/proc/{pid}/cwd")["target"])
-            return cwd == self.root or cwd.startswith(self.root + "/")
+            files = [f"fd/{number}" for number in self.target.call("list", path=f"/proc/{pid}/fd")["names"]]
+            links = [self._link(f"/proc/{pid}/{name}") for name in ("cwd", "root", *files)]
+            inside = self.root + "/"
+            if any(link == self.root or link.startswith(inside) for link in links):
+                return True
+            return f" {inside}" in self.target.read(f"/proc/{pid}/maps")
 
         return ", ".join(self.target.processes(is_inside))
+
+    def _link(self, path: str) -> str:
+        try:
+            return str(self.target.call("readlink", path=path)["target"])
+        except TargetError:
+            return ""  # closed in the meantime
 
     def _make(self, argv: list[str], kind: Filesystem) -> None:
         """Run mkfs. ``argv`` lacks only the last argument, the device."""
