@@ -322,7 +322,9 @@ def test_a_checker_that_leaves_a_daemon_keeps_no_arm_from_being_cut(state: Path,
     checker = f'["sh", "-c", "{daemon}", "{{out}}", "{{acknowledged}}"]'
     text = PLANTED.replace('["python3", "CHECKER", "{out}", "{acknowledged}"]', checker)
     text = text.replace("WRITER", str(tmp_path / "WRITER")).replace("CHECKER", str(tmp_path / "CHECKER"))
-    found = verdicts(run_json(write_study(tmp_path, text.replace("points = 60", "points = 12")), "--no-controls"))
+    found = verdicts(
+        run_json(write_study(tmp_path, text.replace("points = 60", "points = 12")), "--no-controls")
+    )
     assert {name: one["points"] for name, one in found.items()} == {"after": 12, "before": 12}
     assert lost_nothing(found["after"])
     assert processes_with("83294") == []

@@ -177,7 +177,8 @@ def test_only_root_may_record(data: Path) -> None:
 
 @pytest.mark.root
 @pytest.mark.parametrize(
-    "leaves", ["setsid sleep 83295 &", "(trap '' TERM HUP; (setsid sleep 83295 >/dev/null 2>&1 &) &); sleep 0.2;"]
+    "leaves",
+    ["setsid sleep 83295 &", "(trap '' TERM HUP; (setsid sleep 83295 >/dev/null 2>&1 &) &); sleep 0.2;"],
 )
 def test_what_the_command_leaves_running_ends_with_the_recording(data: Path, leaves: str) -> None:
     done = iotrial("record", "-o", "../app.iotrace", "--", "sh", "-c", f"{leaves} cat known", cwd=data)

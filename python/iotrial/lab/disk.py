@@ -7,6 +7,7 @@ dies. Subclasses decide which device it is and how it is set up and torn down.
 from __future__ import annotations
 
 import errno
+import os
 from abc import abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -18,9 +19,11 @@ from iotrial.lab.filesystem import FILESYSTEMS, Filesystem
 from iotrial.lab.journal import Journal
 from iotrial.lab.knob import a_lab
 from iotrial.lab.log_device import INTERNAL, LogPlace
+from iotrial.lab.machine.others import users_of
 from iotrial.lab.place import FULL, Place
 from iotrial.lab.simulated_disk import at_once
 from iotrial.lab.target import Target
+from iotrial.study.places import GUEST
 
 #: for ageing a file system: folder of the files it leaves, number of rounds, seed; always the same
 AGED, AGEING_ROUNDS, AGEING_SEED = ".aged", 10, 1
@@ -338,9 +341,8 @@ class DiskPlace(Place):
         except TargetError as error:
             if error.errno != errno.EBUSY:
                 raise
-            holders = self._holders() or "something that is not visible from here"
             raise LabError(
-                f"cannot unmount {self.label}: still in use by {holders}",
+                f"cannot unmount {self.label}: still in use by {self._holders()}",
                 hint="a command of the study left a process or file open in the lab, or a user's shell is in it",
             ) from error
         self._mounted = None
@@ -349,23 +351,15 @@ class DiskPlace(Place):
             self.target.call("evict_device", device=f"/dev/{device}")
 
     def _holders(self) -> str:
-        """Return the processes with their folder, an open file or a mapped one in the lab, as "PID (name)"."""
+        if self.kind != GUEST:  # read here, where processes outside of the probe's namespace are seen as well
+            major, _, minor = self.target.read(f"/sys/class/block/{self.device}/dev").partition(":")
+            return users_of(os.makedev(int(major), int(minor)))
 
         def is_inside(pid: str) -> bool:
-            files = [f"fd/{number}" for number in self.target.call("list", path=f"/proc/{pid}/fd")["names"]]
-            links = [self._link(f"/proc/{pid}/{name}") for name in ("cwd", "root", *files)]
-            inside = self.root + "/"
-            if any(link == self.root or link.startswith(inside) for link in links):
-                return True
-            return f" {inside}" in self.target.read(f"/proc/{pid}/maps")
+            cwd = str(self.target.call("readlink", path=f"/proc/{pid}/cwd")["target"])
+            return cwd == self.root or cwd.startswith(self.root + "/")
 
-        return ", ".join(self.target.processes(is_inside))
-
-    def _link(self, path: str) -> str:
-        try:
-            return str(self.target.call("readlink", path=path)["target"])
-        except TargetError:
-            return ""  # closed in the meantime
+        return ", ".join(self.target.processes(is_inside)) or "nobody that can be seen"
 
     def _make(self, argv: list[str], kind: Filesystem) -> None:
         """Run mkfs. ``argv`` lacks only the last argument, the device."""

@@ -17,7 +17,7 @@ from iotrial.lab.in_place import InPlace
 from iotrial.lab.journal import Entry
 from iotrial.lab.knob import RunContext, TakenError
 from iotrial.lab.knobs.mount import MountAtime, MountOption
-from iotrial.lab.machine.writers import suspects
+from iotrial.lab.machine.others import suspects
 from iotrial.lab.place import Place
 from iotrial.lab.target import Target
 from iotrial.live.watchdog import Watchdog

@@ -7,7 +7,7 @@ import errno
 import gc
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -73,47 +73,6 @@ def end_all_others() -> None:
     with suppress(ChildProcessError):
         while True:
             os.waitpid(-1, 0)
-
-
-def users_of(folder: Path, proc: Path) -> str:
-    """Return the processes that use the file system of a folder, as "PID (name)"; ``proc``: a /proc that shows them."""
-    device = folder.stat().st_dev
-    mapped = f" {os.major(device):02x}:{os.minor(device):02x} "
-
-    def uses(process: Path) -> bool:
-        links = (process / "cwd", process / "root", *(process / "fd").iterdir())
-        return any(_device_of(link) == device for link in links) or mapped in (process / "maps").read_text()
-
-    return ", ".join(_named(proc, uses)) or "nobody that can be seen"
-
-
-def mounters_of(device: str, proc: Path) -> str:
-    """Return a process of each mount namespace in which a device is mounted, as "PID (name)"."""
-    number = Path(device).stat().st_rdev
-    mounted = f" {os.major(number)}:{os.minor(number)} "
-    seen: set[str] = set()
-
-    def mounts(process: Path) -> bool:
-        namespace = str((process / "ns" / "mnt").readlink())
-        new = namespace not in seen and mounted in (process / "mountinfo").read_text()
-        seen.add(namespace)
-        return new
-
-    return ", ".join(_named(proc, mounts)) or "nobody that can be seen"
-
-
-def _named(proc: Path, wanted: Callable[[Path], bool]) -> Iterator[str]:
-    for process in sorted(proc.iterdir()):
-        with suppress(OSError):  # it ended in the meantime
-            if process.name.isdecimal() and wanted(process):
-                yield f"{process.name} ({(process / 'comm').read_text().strip()})"
-
-
-def _device_of(path: Path) -> int | None:
-    try:
-        return path.stat().st_dev
-    except OSError:
-        return None
 
 
 def mount(device: str, folder: Path, filesystem: str, options: str = "") -> None:

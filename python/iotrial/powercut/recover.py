@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Self
 
 from iotrial.errors import LabError, MissingTool
+from iotrial.lab.machine.others import mounters_of, users_of
 from iotrial.lab.target import Target
 from iotrial.powercut.disk import over_image
 from iotrial.powercut.log import WriteLog
@@ -28,9 +29,7 @@ from iotrial.powercut.mounts import (
     enter_own_namespace,
     enter_own_processes,
     mount,
-    mounters_of,
     unmount,
-    users_of,
 )
 from iotrial.powercut.rebuild import Rebuilder
 from iotrial.powercut.states import VOLATILE, Cache, CutPoint, State, cut_points, state_of
@@ -275,6 +274,7 @@ def _mounted_and_checked(
         if error.errno == errno.EBUSY:  # that says nothing about the file system
             raise LabError(f"{error.strerror}: mounted by {mounters_of(device, outside)}") from error
         return Outcome(False, True, (), (), str(error.strerror))
+    number = folder.stat().st_dev
     try:
         try:
             found = check(folder, acknowledged)
@@ -286,7 +286,7 @@ def _mounted_and_checked(
         try:
             unmount(folder)
         except OSError as error:
-            raise LabError(f"{error.strerror}: in use by {users_of(folder, outside)}") from error
+            raise LabError(f"{error.strerror}: in use by {users_of(number, outside)}") from error
     return Outcome(True, bool(errors), found.lost, found.corrupt, errors)
 
 

@@ -18,7 +18,7 @@ from iotrial.lab.in_place import InPlace
 from iotrial.lab.knob import RunContext
 from iotrial.lab.knobs.block_queue import BlockScheduler, pinned
 from iotrial.lab.knobs.setting import KernelFileKnob
-from iotrial.lab.machine.writers import suspects
+from iotrial.lab.machine.others import suspects
 from iotrial.lab.place import Place
 from iotrial.runner.resolve import KnobSetting, Resolved
 from iotrial.study.model import Setting

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from iotrial.lab.machine.writers import SYSCTL_FOLDERS, UDEV_FOLDERS
+from iotrial.lab.machine.others import SYSCTL_FOLDERS, UDEV_FOLDERS
 from iotrial.terminal import escape
 from iotrial.tune.devices import DeviceName, properties
 from iotrial.tune.machine import Machine

@@ -1,8 +1,8 @@
 """A command that prints a number.
 
 It runs in a shell, as the user who called iotrial, at most every N seconds, and is ended after the timeout. Whatever it has
-started ends with it. The value of a window is the mean of what it printed from begin to end; with ``rate`` it is a counter, and
-the value its growth per second.
+started ends with it. The value of a window is the mean of what it printed from begin to end; with ``rate`` it is a counter,
+and the value its growth per second.
 """
 
 from __future__ import annotations

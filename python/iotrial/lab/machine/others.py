@@ -1,5 +1,8 @@
-"""Who else may write a setting of this machine: programs seen writing it or holding it open, rules and files that name it,
-and running tools that are known to set such things. Everything is only read."""
+"""Other programs of this machine: who may have written a setting, and who uses or has mounted a file system.
+
+A setting's writers are programs seen writing it or holding it open, rules and files that name it, and running tools that are
+known to set such things.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +35,7 @@ TOOLS = frozenset(
 #: how long to look for a program that sets the value back
 WATCH_S = 1.0
 _SYSCTLS = "/proc/sys/"
+PROC = Path("/proc")
 _LARGEST = 1 << 20
 # of linux/fanotify.h; the group only notifies, and does not block
 _FAN_CLOEXEC_NONBLOCK, _FAN_MARK_ADD, _FAN_MODIFY, _AT_FDCWD = 0x3, 0x1, 0x2, -100
@@ -49,6 +53,49 @@ def suspects(paths: Sequence[str], write_again: Callable[[], None]) -> tuple[str
     found += [f"{path} names it" for path in _naming(paths)]
     found += [f"{name} is running" for name in _running(TOOLS)]
     return tuple(dict.fromkeys(found))
+
+
+def users_of(device: int, proc: Path = PROC) -> str:
+    """Return the processes that use a file system, as "PID (name)": in a folder of it, with a file of it open or mapped.
+
+    ``device``: the number of the file system as stat(2) shows it; ``proc``: a /proc that shows the processes.
+    """
+    mapped = f" {os.major(device):02x}:{os.minor(device):02x} "
+
+    def uses(process: Path) -> bool:
+        links = (process / "cwd", process / "root", *(process / "fd").iterdir())
+        return any(_device_of(link) == device for link in links) or mapped in (process / "maps").read_text()
+
+    return ", ".join(_found(proc, uses)) or "nobody that can be seen"
+
+
+def mounters_of(device: str, proc: Path = PROC) -> str:
+    """Return a process of each mount namespace in which a device is mounted, as "PID (name)"."""
+    number = Path(device).stat().st_rdev
+    mounted = f" {os.major(number)}:{os.minor(number)} "
+    seen: set[str] = set()
+
+    def mounts(process: Path) -> bool:
+        namespace = str((process / "ns" / "mnt").readlink())
+        new = namespace not in seen and mounted in (process / "mountinfo").read_text()
+        seen.add(namespace)
+        return new
+
+    return ", ".join(_found(proc, mounts)) or "nobody that can be seen"
+
+
+def _found(proc: Path, wanted: Callable[[Path], bool]) -> Iterator[str]:
+    for process in sorted(proc.iterdir()):
+        with suppress(OSError):  # it ended in the meantime
+            if process.name.isdecimal() and wanted(process):
+                yield f"{process.name} ({(process / 'comm').read_text().strip()})"
+
+
+def _device_of(path: Path) -> int | None:
+    try:
+        return path.stat().st_dev
+    except OSError:
+        return None
 
 
 def _seen_writing(paths: Sequence[str], write_again: Callable[[], None]) -> Iterator[str]:
