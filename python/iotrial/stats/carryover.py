@@ -39,7 +39,7 @@ import numpy.typing as npt
 from iotrial.design.model import ArmKind, Before, Condition, Term, TermKind, WashIn
 from iotrial.stats.contrast import Responses, Runs, usable
 from iotrial.stats.controls import on_scale
-from iotrial.stats.dependence import Dependence, Table, arranged, dependences, score_needed
+from iotrial.stats.dependence import AFTER_ITSELF, Dependence, Table, arranged, dependences, score_needed
 from iotrial.stats.eprocess import interval
 from iotrial.stats.model import CarryOver, Effect, ObservedBlock, Unaffected, Verdict
 from iotrial.stats.spec import CONTROL_LEVEL, Spec
@@ -100,7 +100,7 @@ def judge_carry_over(
     passed = most.largest < math.log(1.0 / alpha)
     after = _followers(every, most)
     shift, score = _shift(response, blocks, after), 0.0
-    fitted = dependences(_table(units), _held(units, tried))
+    fitted = dependences(*_table(units, tried))
     strongest = _strongest(fitted)
     suspected = strongest is not None and abs(strongest.score) >= score_needed(_questions(spec))
     factor, level = most.factor, most.level
@@ -152,7 +152,7 @@ def _lasts(
     if strongest is not None and abs(strongest.score) >= _SCORE_OF_LASTING:
         return True
     units = _units(spec, response, [block for block in mine if block.wash_in is None], every)
-    found = dependences(_table(units), _held(units, levels_tried(spec.terms)))
+    found = dependences(*_table(units, levels_tried(spec.terms)))
     most = _strongest(found)
     return most is not None and most.pattern.weights != (1.0,)
 
@@ -163,19 +163,23 @@ def at_stake(spec: Spec, judged: Judged, effects: Iterable[Effect]) -> CarryOver
     That is a verdict on the response of the control, if what one run does to a later one is at least ``_SHARE`` of the
     effect, or half the margin where the verdict is "equivalent". A cost of switching may bias a comparison by as much, and in
     either direction. From a score of ``_SCORE_AT_STAKE`` on carry-over is then suspected, from ``_SCORE_OF_DOUBT`` on the
-    trial goes on."""
+    trial goes on. It also goes on until enough runs of the level have come just after another of the same level."""
     one = judged.carry_over
     if one.held:
         return one
-    limits = [
-        math.log1p(effect.margin) / 2.0 if effect.verdict is Verdict.EQUIVALENT else _SHARE * _size(effect)
+    decided = [
+        effect
         for effect in effects
         if effect.response == one.response and effect.verdict is not Verdict.INCONCLUSIVE
+    ]
+    limits = [
+        math.log1p(effect.margin) / 2.0 if effect.verdict is Verdict.EQUIVALENT else _SHARE * _size(effect)
+        for effect in decided
     ]
     least = min(limits, default=math.inf)
     most = _strongest([found for found in judged.dependences if abs(found.largest) >= least])
     if most is None or abs(most.score) < score_needed(_questions(spec), _SCORE_OF_DOUBT):
-        return one
+        return replace(one, doubtful=any(_unknown_after_itself(spec, judged, effect) for effect in decided))
     if abs(most.score) < score_needed(_questions(spec), _SCORE_AT_STAKE):
         return replace(one, doubtful=True)
     return replace(
@@ -188,6 +192,20 @@ def at_stake(spec: Spec, judged: Judged, effects: Iterable[Effect]) -> CarryOver
         suspected=True,
         passed=one.passed and not is_longest(one.wash_in),
         upcoming=upcoming(spec, one.wash_in, None, lasting=False),
+    )
+
+
+def _unknown_after_itself(spec: Spec, judged: Judged, effect: Effect) -> bool:
+    """Return whether too few runs of an effect's level came just after another of the level to tell what a switch costs."""
+    level = effect.factor, effect.level
+    if (
+        not spec.after_itself
+        or judged.carry_over.wash_in is not None
+        or level not in levels_tried(spec.terms)
+    ):
+        return False
+    return not any(
+        (found.factor, found.level) == level and found.pattern == AFTER_ITSELF for found in judged.dependences
     )
 
 
@@ -225,20 +243,20 @@ def _others(spec: Spec, factor: str, level: str) -> tuple[str, ...]:
     return tuple(label for name, label in _labels(spec.terms) if name == factor and label != level)
 
 
-def _table(units: Sequence[Unit]) -> Table:
-    return arranged(
+def _table(
+    units: Sequence[Unit], tried: Sequence[tuple[str, str]]
+) -> tuple[Table, dict[tuple[str, str], Flags]]:
+    """Return all runs as a table, and which of its entries have each level."""
+    table, runs = arranged(
         [unit.values for unit in units],
         [unit.arms for unit in units],
         [unit.key for unit in units],
         [unit.own for unit in units],
+        [unit.after_itself for unit in units],
     )
-
-
-def _held(units: Sequence[Unit], tried: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Flags]:
-    """Return which runs have each level."""
-    runs = [levels for unit in units for levels in unit.levels]
-    return {
-        (factor, level): np.array([run.get(factor) == level for run in runs], dtype=bool)
+    levels = [levels for unit in units for levels in unit.levels]
+    return table, {
+        (factor, level): np.array([one.get(factor) == level for one in levels], dtype=bool)[runs]
         for factor, level in tried
     }
 
@@ -365,6 +383,7 @@ def _units(
                     ),
                     control=tuple(run.kind is not ArmKind.TREATMENT for run in some),
                     own=mine,
+                    after_itself=tuple(place for place, run in enumerate(some) if run.after_itself),
                 )
             )
     return found
@@ -384,7 +403,8 @@ def _followers(every: Sequence[ObservedBlock], path: Path) -> dict[tuple[str, in
         own = found.setdefault((block.condition, block.index), {})
         for run in sorted(block.observations, key=lambda run: run.slot):
             if last is not None:
-                own[run.slot] = last.get(path.factor) == path.level
+                before = run.treatment if run.after_itself else last
+                own[run.slot] = before.get(path.factor) == path.level
             last = run.treatment
     return found
 
@@ -478,7 +498,8 @@ class Unit:
 
     ``values`` are on the response's scale of comparison (NaN for a run without a value), ``control`` marks runs of control
     arms. ``levels`` are each run's labels by factor. ``own`` is false for blocks of other conditions, of which only the last
-    arm matters. ``key`` is the number of the unit's block.
+    arm matters. ``key`` is the number of the unit's block. ``after_itself``: the places of the runs that an unmeasured
+    run of the same arm precedes.
     """
 
     key: int
@@ -487,6 +508,7 @@ class Unit:
     values: tuple[float, ...]
     control: tuple[bool, ...]
     own: bool = True
+    after_itself: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,8 @@ _EQUIVALENT = frozenset(
 class Observation:
     """One run: its responses by name (totals over replicates), or the description of its failure.
 
-    ``after_other``: the unmeasured run before it had another level, by the draw of a wash-in with drawn levels. ``parts``:
+    ``after_other``: the unmeasured run before it had another level, by the draw of a wash-in with drawn levels.
+    ``after_itself``: without a wash-in, an unmeasured run of the same arm came just before it. ``parts``:
     of a window of a live trial, means of its responses in the washout (None without one), and in the earlier and the later
     half of the counted part, if known.
     """
@@ -123,6 +124,7 @@ class Observation:
     responses: Mapping[str, float]
     failure: str | None = None
     after_other: bool = False
+    after_itself: bool = False
     parts: Mapping[str, tuple[float | None, float, float]] | None = None
 
 
