@@ -39,7 +39,7 @@ import numpy.typing as npt
 from iotrial.design.model import ArmKind, Before, Condition, Term, TermKind, WashIn
 from iotrial.stats.contrast import Responses, Runs, usable
 from iotrial.stats.controls import on_scale
-from iotrial.stats.dependence import AFTER_ITSELF, Dependence, Table, arranged, dependences, score_needed
+from iotrial.stats.dependence import AFTER_ITSELF, AFTER_OTHER, Dependence, Table, arranged, dependences, score_needed
 from iotrial.stats.eprocess import interval
 from iotrial.stats.model import CarryOver, Effect, ObservedBlock, Unaffected, Verdict
 from iotrial.stats.spec import CONTROL_LEVEL, Spec
@@ -163,7 +163,7 @@ def at_stake(spec: Spec, judged: Judged, effects: Iterable[Effect]) -> CarryOver
     That is a verdict on the response of the control, if what one run does to a later one is at least ``_SHARE`` of the
     effect, or half the margin where the verdict is "equivalent". A cost of switching may bias a comparison by as much, and in
     either direction. From a score of ``_SCORE_AT_STAKE`` on carry-over is then suspected, from ``_SCORE_OF_DOUBT`` on the
-    trial goes on. It also goes on until enough runs of the level have come just after another of the same level."""
+    trial goes on. It also goes on while a cost of switching to one of the two levels could explain the verdict."""
     one = judged.carry_over
     if one.held:
         return one
@@ -179,7 +179,7 @@ def at_stake(spec: Spec, judged: Judged, effects: Iterable[Effect]) -> CarryOver
     least = min(limits, default=math.inf)
     most = _strongest([found for found in judged.dependences if abs(found.largest) >= least])
     if most is None or abs(most.score) < score_needed(_questions(spec), _SCORE_OF_DOUBT):
-        return replace(one, doubtful=any(_unknown_after_itself(spec, judged, effect) for effect in decided))
+        return replace(one, doubtful=any(_switch_could_explain(spec, judged, effect) for effect in decided))
     if abs(most.score) < score_needed(_questions(spec), _SCORE_AT_STAKE):
         return replace(one, doubtful=True)
     return replace(
@@ -195,18 +195,34 @@ def at_stake(spec: Spec, judged: Judged, effects: Iterable[Effect]) -> CarryOver
     )
 
 
-def _unknown_after_itself(spec: Spec, judged: Judged, effect: Effect) -> bool:
-    """Return whether too few runs of an effect's level came just after another of the level to tell what a switch costs."""
-    level = effect.factor, effect.level
-    if (
-        not spec.after_itself
-        or judged.carry_over.wash_in is not None
-        or level not in levels_tried(spec.terms)
-    ):
+def _switch_could_explain(spec: Spec, judged: Judged, effect: Effect) -> bool:
+    """Return whether a cost that only one of the two levels has, when it is switched to, could be all of an effect, or hide
+    one as large as the margin.
+
+    It could as long as such a cost is within twice its standard error, or unknown: too few runs of the level came just after
+    another run of the level."""
+    tried = levels_tried(spec.terms)
+    if not spec.after_itself or judged.carry_over.wash_in is not None:
         return False
-    return not any(
-        (found.factor, found.level) == level and found.pattern == AFTER_ITSELF for found in judged.dependences
-    )
+    found = {(one.factor, one.level, one.pattern): one for one in judged.dependences}
+    sign, limit = 0.0, math.log1p(effect.margin)
+    if effect.verdict is not Verdict.EQUIVALENT:
+        limit = _size(effect)
+        sign = 1.0 if effect.value is not None and effect.value > (1.0 if effect.scale is Scale.LOG else 0.0) else -1.0
+    for label, way in ((effect.level, 1.0), (effect.reference, -1.0)):
+        if (effect.factor, label) in tried:  # its runs after itself are then faster
+            one, way = found.get((effect.factor, label, AFTER_ITSELF)), -way
+        elif (effect.factor, effect.level) in tried:  # of two levels: runs of the reference after the other are slower
+            one = found.get((effect.factor, effect.level, AFTER_OTHER))
+        else:
+            continue
+        if one is None:
+            return True
+        cost = one.size * way * sign if sign else abs(one.size)
+        error = abs(one.size / one.score)
+        if cost + score_needed(_questions(spec), _SCORE_OF_DOUBT) * error >= limit:
+            return True
+    return False
 
 
 def withholds(one: CarryOver, effect: Effect) -> bool:

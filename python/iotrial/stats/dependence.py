@@ -56,12 +56,13 @@ def _decay(factor: float) -> Pattern:
 
 
 AFTER_ITSELF = Pattern("last, own", (1.0,), own=True)
+AFTER_OTHER = Pattern("last, others", (1.0,), own=False)
 PATTERNS = (
     *(Pattern(f"last {count}", (1.0,) * count) for count in range(1, 7)),
     Pattern("last but one", (0.0, 1.0)),
     _decay(0.5),
     _decay(0.75),
-    Pattern("last, others", (1.0,), own=False),
+    AFTER_OTHER,
     AFTER_ITSELF,
 )
 
