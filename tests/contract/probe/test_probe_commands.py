@@ -52,9 +52,12 @@ def test_output_goes_through_a_pipe_so_that_grep_reads_whole_files(
     """GNU grep stops at a file's first match if its output is /dev/null: then most of the file is not read."""
     large = folder / "large"
     large.write_bytes(b"error\n" + b"nothing to see in this line\n" * 400_000)
-    script = f"readlink /proc/self/fd/1 > {folder}/where; exec grep error {large}"
+    script = f"readlink /proc/$$/fd/1 > {folder}/where; exec grep error {large}"
     done = probe(
-        "command", steps=[{"name": "grep", "argv": ["sh", "-c", script]}], account=os.geteuid() == 0, to_null=to_null
+        "command",
+        steps=[{"name": "grep", "argv": ["sh", "-c", script]}],
+        account=os.geteuid() == 0,
+        to_null=to_null,
     )
     assert done["failures"] == []
     where = (folder / "where").read_text()
