@@ -941,6 +941,9 @@ pub struct CommandJob {
     pub expect_exit: i32,
     #[serde(default)]
     pub keep_output: usize,
+    /// Without `keep_output`: whether the standard output goes to /dev/null, not through a pipe.
+    #[serde(default)]
+    pub to_null: bool,
     #[serde(default)]
     pub keep_files: Vec<String>,
     /// Files to read before the timed part, and to keep in memory until it has ended.

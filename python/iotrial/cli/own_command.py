@@ -43,6 +43,7 @@ _OF_A_COMMAND = {
     "units": "--unit",
     "better": "--better",
     "expect_exit": "--expect-exit",
+    "stdout": "--output",
 }
 
 compared = in_group("What is compared")
@@ -114,6 +115,13 @@ own_command_options = with_options(
         "--shell",
         metavar="SHELL",
         help="Run the command by this shell. A command of one word with blanks in it is run by sh.",
+    ),
+    command_group(
+        "--output",
+        "stdout",
+        type=click.Choice(["pipe", "null"]),
+        help="Where what it prints goes: through a pipe (the default), or to /dev/null, which some programs notice: "
+        "GNU grep then stops at the first match of each file.",
     ),
     command_group(
         "--response",
@@ -249,6 +257,7 @@ def wish_of(settings: tuple[str, ...], after: tuple[str, ...], values: dict[str,
         cleanup=values["cleanup"],
         printed=tuple(printed),
         expect_exit=values["expect_exit"],
+        stdout=values["stdout"] or "pipe",
         margin=values["margin"],
         time=values["time"],
         lab=IMAGE if values["copy_from"] else IN_PLACE,

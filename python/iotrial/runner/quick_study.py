@@ -76,6 +76,7 @@ class Wish:
     cleanup: str | None = None
     printed: tuple[Printed, ...] = ()
     expect_exit: int = 0
+    stdout: str = "pipe"
     margin: str = "5 %"
     time: str = "1 min"
     lab: str = "in-place"
@@ -328,6 +329,7 @@ def _command(wish: Wish, argv: list[str]) -> dict[str, Any]:
         **({} if wish.prepare is None else {"prepare": [SHELL, "-c", wish.prepare]}),
         **({} if wish.cleanup is None else {"cleanup": [SHELL, "-c", wish.cleanup]}),
         **({"expect_exit": wish.expect_exit} if wish.expect_exit else {}),
+        **({"stdout": wish.stdout} if wish.stdout != "pipe" else {}),
         **({"output": [_output(one) for one in wish.printed]} if wish.printed else {}),
     }
 
