@@ -88,6 +88,7 @@ TABLES: dict[str, Table] = {
     "switching-costs": switchback.switching_costs,
     "building-up": switchback.building_up,
     "durability-runs": powercuts.durability_runs,
+    "skewed-controls": skewed.controls_table,
 }
 
 #: tables that have no place in the documents, which give their results in a sentence
@@ -114,6 +115,7 @@ PRINTED_ONLY = frozenset(
         "fleet-stopped",
         "unequal-scatter",
         "mean-ratio",
+        "skewed-controls",
         "slow-run-alarms",
         "statistics",
     }

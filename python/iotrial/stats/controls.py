@@ -114,8 +114,8 @@ def _judge(spec: Spec, comparison: _Comparison, found: Interval) -> Control:
     if excludes_zero and kind is ArmKind.POSITIVE and response.statistic != TYPICAL:
         excludes_zero = _seen_in_statistic(spec, comparison)
     if kind is ArmKind.POSITIVE and found.estimate is not None:
-        # A control that moves in the wrong direction has not been detected.
-        excludes_zero = excludes_zero and found.estimate * truth > 0.0
+        # A control that moves in the wrong direction has not been detected. Unlike the estimate, the median follows no stall.
+        excludes_zero = excludes_zero and float(np.median(contrasts.values)) * truth > 0.0
     return Control(
         kind=kind.value,
         condition={**condition.levels, "workload": condition.workload},
