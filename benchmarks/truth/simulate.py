@@ -118,6 +118,14 @@ PRINTED_ONLY = frozenset(
         "skewed-controls",
         "slow-run-alarms",
         "statistics",
+        "slow-runs",
+        "recorded-races",
+        "usual-choice",
+        "switchback-carry-over",
+        "switchback-residue",
+        "switching-costs",
+        "building-up",
+        "switchback-washout",
     }
 )
 
