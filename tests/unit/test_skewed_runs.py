@@ -71,7 +71,9 @@ def test_bets_on_ranks_have_the_mean_of_their_start_over_all_orders_of_each_bloc
 
 def _against_reference(blocks: tuple[tuple[float, ...], ...]) -> tuple[list[float], list[float]]:
     """Return level less reference and copy less reference (NaN without a copy) of (level, reference, copy)."""
-    return [one[0] - one[1] for one in blocks], [one[2] - one[1] if len(one) == 3 else math.nan for one in blocks]
+    return [one[0] - one[1] for one in blocks], [
+        one[2] - one[1] if len(one) == 3 else math.nan for one in blocks
+    ]
 
 
 @pytest.mark.parametrize("stalling", [0.05, 0.2])

@@ -148,7 +148,11 @@ def _word(found: Interval, level: Floats, reference: Floats, *, plain: bool) -> 
     return ("direction" if low > LIMIT or high < -LIMIT else "probable"), judged.decided
 
 
-_ARMS = {"reference": ArmKind.TREATMENT, "control:negative": ArmKind.NEGATIVE, "control:positive": ArmKind.POSITIVE}
+_ARMS = {
+    "reference": ArmKind.TREATMENT,
+    "control:negative": ArmKind.NEGATIVE,
+    "control:positive": ArmKind.POSITIVE,
+}
 _INJECTED, _SEEN_AT = 1.0 + 2.0 * MARGIN, (24, 48, 100)
 _CONDITION = Condition(0, "workload=w", "w", {})
 _SPEC = Spec(
@@ -177,7 +181,9 @@ def controls_table(rng: Rng, scale: float) -> str:
         f"The last two columns are at any of {len(_SEEN_AT)} looks [95 % bounds]: the copy and the size of the slowdown at "
         f"{_SPEC.control_alpha:g} each, a slowdown of none at alpha.",
         "",
-        "| runs | " + " | ".join(f"slowdown seen by block {n}" for n in _SEEN_AT) + " | control failed | seen though none |",
+        "| runs | "
+        + " | ".join(f"slowdown seen by block {n}" for n in _SEEN_AT)
+        + " | control failed | seen though none |",
         "| --- |" + " --- |" * (len(_SEEN_AT) + 2),
     ]
     cases: dict[str, Callable[[Rng, int], Floats]] = {
@@ -187,9 +193,14 @@ def controls_table(rng: Rng, scale: float) -> str:
         if draw is not _bursty  # which stalls an arm, not a time
     }
     cases |= {f"{name} (held out)": draw for name, draw in _ALIKE.items()}
-    in_arms = {name: (lambda rng, n, draw=draw: np.array([draw(rng, n) for _ in _ARMS])) for name, draw in cases.items()}
+    in_arms = {
+        name: (lambda rng, n, draw=draw: np.array([draw(rng, n) for _ in _ARMS]))
+        for name, draw in cases.items()
+    }
     in_arms["10 % of all runs doubled, 8 in a row (held out)"] = _bursts_in_time
-    in_arms["5 % of all runs tenfold, 30 in a row (held out)"] = lambda rng, n: _bursts_in_time(rng, n, 0.05, 30.0, 10.0)
+    in_arms["5 % of all runs tenfold, 30 in a row (held out)"] = lambda rng, n: _bursts_in_time(
+        rng, n, 0.05, 30.0, 10.0
+    )
     for name, draw in in_arms.items():
         seen = np.zeros((2, len(_SEEN_AT)), dtype=int)
         failed, alarms = np.zeros(2, dtype=int), np.zeros(2, dtype=int)

@@ -255,7 +255,9 @@ def direction_and_size(effect: Effect) -> str:
     if effect.conclusion.probable or size_known(effect):
         return f"{statement(effect)}: {size_in_words(effect)}"
     known = [plain(end) for end in (effect.low, effect.high) if end is not None]
-    ends = " to ".join(known) if len(known) > 1 else f"at {'most' if effect.low is None else 'least'} {known[0]}"
+    ends = (
+        " to ".join(known) if len(known) > 1 else f"at {'most' if effect.low is None else 'least'} {known[0]}"
+    )
     what = {Kind.TIME: " the time", Kind.RATE: " the rate"}.get(kind_of(effect), "")
     return f"{statement(effect)}; by how much is not known yet: {ends} times{what}"
 

@@ -317,8 +317,8 @@ def _on_carry_over(analysis: Analysis, conditions: Conditions, *, live: bool) ->
         yield Note(f"Carry-over{conditions.of_levels(one.condition).behind}: {escape(in_words(one))}.")
     if live and (held or failed):
         yield Note(
-            "No verdict is given there on effects that this could explain. What to do: repeat the trial with more time between "
-            "a switch and what counts (`--washout`, the part of each window that is left out), or with longer windows (`--window`)."
+            "No verdict is given there on effects that this could explain. What to do: repeat the trial with longer windows "
+            "(`--window`), or with a longer part of each that is left out after a switch (`--washout`)."
         )
     elif held:
         yield Note(

@@ -153,9 +153,7 @@ class Runner:
             roots = [subject.place.root, *(place.root for place in subject.extra_places.values())]
             wanted: dict[str, object] = {"touches": roots, "touches_since_ns": began_ns}
             return (
-                wanted
-                if subject.place.data is None
-                else {**wanted, "touches_device": subject.place.number}
+                wanted if subject.place.data is None else {**wanted, "touches_device": subject.place.number}
             )
 
         answer, subject, state = self._untimed(condition, run, 0, roots)

@@ -30,8 +30,8 @@ from iotrial.runner.touched import (
     had_request,
     needs_lab,
     outside_note,
-    rewritten_note,
     refusal,
+    rewritten_note,
     turns_device,
     unseen_note,
 )
