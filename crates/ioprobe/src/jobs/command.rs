@@ -212,6 +212,7 @@ pub fn run(
                 .as_deref()
                 .map(|cwd| places.with_folders(cwd))
                 .transpose()?,
+            own.touches_since_ns,
         )?),
     };
     let mut watch = Watch::begin(Counters::open(&common.devices)?, common.peer.as_deref())?;
