@@ -31,6 +31,8 @@ def test_permissions_end_to_end_on_an_image(state: Path) -> None:
     for run in runs:
         if "cache=cold" in run["condition"]:
             assert run["checks"]["bytes_read"] >= run["checks"]["bytes_expected"] > 0
+            written = {**run["evidence"], **run["responses"]}["device_write_bytes"]
+            assert written == 0, "the new mode was written before the work began"
     assert were_warm([run for run in runs if "cache=cold" not in run["condition"]])
     first = [r for r in runs if r["block"] == 0 and r["condition"] == runs[0]["condition"]]
     drawn = [file for run in first for file in run["files"]]
