@@ -47,7 +47,9 @@ def main() -> None:
             runs = whole - sum(parts.get(part.value, 0.0) for part in SET_UP)
             timed = parts[Part.TIMED.value]
             name = checkout.name
-            print(f"| {study} | {name} | {timed / whole:.2f} | {timed / runs:.2f} | {whole:.0f} |", flush=True)
+            print(
+                f"| {study} | {name} | {timed / whole:.2f} | {timed / runs:.2f} | {whole:.0f} |", flush=True
+            )
 
 
 if __name__ == "__main__":

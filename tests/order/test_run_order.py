@@ -92,7 +92,9 @@ role = "condition"
 """
 
 
-def verbs_of_a_run(opened: Any, study: str | Study, **conditions: list[str]) -> list[tuple[str, dict[str, Any]]]:
+def verbs_of_a_run(
+    opened: Any, study: str | Study, **conditions: list[str]
+) -> list[tuple[str, dict[str, Any]]]:
     session, plan, probe = opened(study, **conditions)
     runner = Runner(session, injected=1.06)
     condition = plan.conditions[0]
@@ -132,7 +134,7 @@ def test_a_cold_run_unmounts_after_the_last_change_and_empties_the_device_after_
 )
 def test_what_was_changed_is_synced_once_before_the_timed_part(opened: Any, cache: str, syncs: int) -> None:
     study = VARIED.replace("block.read_ahead_kb", "file.mode").replace('["512", "1024"]', '["0444", "0777"]')
-    study = study.replace("[[workload]]", f'{CACHE.replace("STATE", cache)}[[workload]]')
+    study = study.replace("[[workload]]", f"{CACHE.replace('STATE', cache)}[[workload]]")
     calls = [verb for verb, _ in verbs_of_a_run(opened, read_study(study, "test", trusted=False))]
     written = [verb for verb in calls if verb in ("syncfs", "unmount")]
     assert calls.count("syncfs") == syncs

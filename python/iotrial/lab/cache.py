@@ -46,9 +46,9 @@ def needs_fresh_mount(state: str) -> bool:
 
 
 def writes_back(state: str) -> bool:
-    """Return whether bringing a lab to this state writes all dirty data first: an unmount does, and ``prepare`` before it evicts.
+    """Return whether bringing a lab to this state writes all dirty data: an unmount does, and ``prepare`` before it evicts.
 
-    Another sync before it would cost a flush of the disk for nothing.
+    A further sync would only cost another flush of the disk.
     """
     return state in ("cold-files", "cold-data", "cold-system")
 
