@@ -275,16 +275,23 @@ def test_carry_over_over_three_runs_never_gives_a_plain_verdict_before_the_wash_
 
 
 def test_no_trial_ends_while_a_cost_of_switching_to_one_level_alone_could_explain_its_verdict() -> None:
-    ended = {True: 0, False: 0}
+    ended, reasons = {True: 0, False: 0}, set[str | None]()
     for number in range(10):
         for after_itself in ended:
             spec, blocks = trial(
                 f"{400 + number:032x}", blocks=14, carry=0.0, switch=math.log(1.3), after_itself=after_itself
             )
-            states = [analyse_condition(spec, spec.conditions[0].key, blocks[:count]) for count in range(4, 15)]
+            states = [
+                analyse_condition(spec, spec.conditions[0].key, blocks[:count]) for count in range(4, 15)
+            ]
             ended[after_itself] += any(state.decided for state in states)
+            effects = [effect for state in states for effect in state.effects if effect.primary]
+            if after_itself:
+                assert all(effect.verdict is Verdict.INCONCLUSIVE for effect in effects)
+                reasons |= {effect.reason for effect in effects}
     # every one ended when the other level never ran just after itself
     assert ended == {True: 0, False: 10}
+    assert reasons == {"budget_spent", "carry_over", "switch_cost"}
 
 
 def test_a_large_effect_is_decided_as_soon_as_runs_just_after_themselves_show_it_too() -> None:
@@ -293,7 +300,12 @@ def test_a_large_effect_is_decided_as_soon_as_runs_just_after_themselves_show_it
         replace(
             block,
             observations=tuple(
-                replace(run, responses={"wall": run.responses["wall"] * (1.5 if run.treatment["fs"] == "xfs" else 1.0)})
+                replace(
+                    run,
+                    responses={
+                        "wall": run.responses["wall"] * (1.5 if run.treatment["fs"] == "xfs" else 1.0)
+                    },
+                )
                 for run in block.observations
             ),
         )

@@ -20,7 +20,7 @@ from iotrial.design.keyed import Stream, new_seed
 from iotrial.design.model import ArmKind, WashIn
 from iotrial.design.plan import Plan
 from iotrial.stats.analyse import look_due
-from iotrial.stats.carryover import Unit, at_stake, judge_carry_over, paths
+from iotrial.stats.carryover import Unit, at_stake, judge_carry_over, paths, withholds
 from iotrial.stats.contrast import Responses, Runs
 from iotrial.stats.dependence import SCORE, Table, dependences
 from iotrial.stats.eprocess import interval
@@ -491,7 +491,7 @@ def _look(spec: Spec, done: Sequence[ObservedBlock]) -> tuple[CarryOver, tuple[V
     )
     lost = not carry.passed and is_longest(carry.wash_in)
     ends = judgement.decided and carry.passed and not carry.held and not carry.doubtful
-    verdict = Verdict.INCONCLUSIVE if carry.held else judgement.verdict
+    verdict = Verdict.INCONCLUSIVE if withholds(carry, effect) else judgement.verdict  # type: ignore[arg-type]
     return carry, (verdict, low, high), ends or lost
 
 

@@ -12,7 +12,7 @@ class ArmKind(StrEnum):
 
     TREATMENT = "treatment"
     NEGATIVE = "negative"  # a second, identical copy of the reference
-    POSITIVE = "positive"  # an arm slowed down by the injected ratio: of two arms the one that has no copy, else the reference
+    POSITIVE = "positive"  # slowed down by the injected ratio: of two arms the one without a copy, else the reference
 
 
 class TermKind(StrEnum):

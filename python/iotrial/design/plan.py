@@ -252,8 +252,8 @@ class Plan:
     ) -> frozenset[int]:
         """Return the slots of the runs that come just after an unmeasured run of their own arm.
 
-        The arms that alone have a level, and no copy, take turns in random order: half of them in each of the first blocks, one
-        in a later block with controls. With two arms there is no such run: the slowed-down run serves instead."""
+        The arms that alone have a level, and no copy, take turns in random order: half of them in each of the first
+        blocks, one in a later block with controls. With two arms there is no such run: the slowed-down run serves."""
         if not self.after_itself or len(self.treatments) == 2 or self.whole_plots:
             return frozenset()
         alone = [run.slot for run in sorted(runs, key=lambda run: run.arm.name) if run.arm in self._alone]

@@ -39,10 +39,19 @@ import numpy.typing as npt
 from iotrial.design.model import ArmKind, Before, Condition, Term, TermKind, WashIn
 from iotrial.stats.contrast import Responses, Runs, usable
 from iotrial.stats.controls import on_scale
-from iotrial.stats.dependence import AFTER_ITSELF, AFTER_OTHER, Dependence, Table, arranged, dependences, score_needed
+from iotrial.stats.dependence import (
+    AFTER_ITSELF,
+    AFTER_OTHER,
+    Dependence,
+    Table,
+    arranged,
+    dependences,
+    score_needed,
+)
 from iotrial.stats.eprocess import interval
 from iotrial.stats.model import CarryOver, Effect, ObservedBlock, Unaffected, Verdict
 from iotrial.stats.spec import CONTROL_LEVEL, Spec
+from iotrial.stats.verdict import CARRY_OVER, SWITCH_COST
 from iotrial.stats.wash_in import is_longest, judge_switching, upcoming
 from iotrial.study.model import Response, Scale
 from iotrial.units import format_duration
@@ -172,16 +181,18 @@ def at_stake(spec: Spec, judged: Judged, effects: Iterable[Effect]) -> CarryOver
         for effect in effects
         if effect.response == one.response and effect.verdict is not Verdict.INCONCLUSIVE
     ]
+    explicable = tuple(
+        (effect.factor, effect.level) for effect in decided if _switch_could_explain(spec, judged, effect)
+    )
     limits = [
         math.log1p(effect.margin) / 2.0 if effect.verdict is Verdict.EQUIVALENT else _SHARE * _size(effect)
         for effect in decided
     ]
     least = min(limits, default=math.inf)
     most = _strongest([found for found in judged.dependences if abs(found.largest) >= least])
-    if most is None or abs(most.score) < score_needed(_questions(spec), _SCORE_OF_DOUBT):
-        return replace(one, doubtful=any(_switch_could_explain(spec, judged, effect) for effect in decided))
-    if abs(most.score) < score_needed(_questions(spec), _SCORE_AT_STAKE):
-        return replace(one, doubtful=True)
+    if most is None or abs(most.score) < score_needed(_questions(spec), _SCORE_AT_STAKE):
+        doubt = most is not None and abs(most.score) >= score_needed(_questions(spec), _SCORE_OF_DOUBT)
+        return replace(one, doubtful=doubt or bool(explicable), explicable=explicable)
     return replace(
         one,
         factor=most.factor,
@@ -196,8 +207,8 @@ def at_stake(spec: Spec, judged: Judged, effects: Iterable[Effect]) -> CarryOver
 
 
 def _switch_could_explain(spec: Spec, judged: Judged, effect: Effect) -> bool:
-    """Return whether a cost that only one of the two levels has, when it is switched to, could be all of an effect, or hide
-    one as large as the margin.
+    """Return whether a cost that only one of the two levels has, when it is switched to, could be all of an effect, or, of
+    twice the margin, make levels look equivalent.
 
     It could as long as such a cost is within twice its standard error, or unknown: too few runs of the level came just after
     another run of the level."""
@@ -205,14 +216,21 @@ def _switch_could_explain(spec: Spec, judged: Judged, effect: Effect) -> bool:
     if not spec.after_itself or judged.carry_over.wash_in is not None:
         return False
     found = {(one.factor, one.level, one.pattern): one for one in judged.dependences}
-    sign, limit = 0.0, math.log1p(effect.margin)
+    sign, limit = 0.0, 2.0 * math.log1p(effect.margin)
     if effect.verdict is not Verdict.EQUIVALENT:
         limit = _size(effect)
-        sign = 1.0 if effect.value is not None and effect.value > (1.0 if effect.scale is Scale.LOG else 0.0) else -1.0
+        sign = (
+            1.0
+            if effect.value is not None and effect.value > (1.0 if effect.scale is Scale.LOG else 0.0)
+            else -1.0
+        )
     for label, way in ((effect.level, 1.0), (effect.reference, -1.0)):
         if (effect.factor, label) in tried:  # its runs after itself are then faster
             one, way = found.get((effect.factor, label, AFTER_ITSELF)), -way
-        elif (effect.factor, effect.level) in tried:  # of two levels: runs of the reference after the other are slower
+        elif (
+            effect.factor,
+            effect.level,
+        ) in tried:  # of two levels: runs of the reference after the other are slower
             one = found.get((effect.factor, effect.level, AFTER_OTHER))
         else:
             continue
@@ -225,18 +243,20 @@ def _switch_could_explain(spec: Spec, judged: Judged, effect: Effect) -> bool:
     return False
 
 
-def withholds(one: CarryOver, effect: Effect) -> bool:
-    """Return whether an effect of the condition gets no verdict, because runs seem to depend on those before them.
+def withholds(one: CarryOver, effect: Effect) -> str | None:
+    """Return why an effect of the condition gets no verdict: because runs seem to depend on those before them, or because a
+    cost of switching alone could explain it; None if it may have one.
 
     A direction stands if the effect is more than 1 / ``_SHARE`` times what one run does to a later one."""
     if not one.held:
-        return False
+        same = effect.response == one.response and (effect.factor, effect.level) in one.explicable
+        return SWITCH_COST if same else None
     if not one.suspected or one.ratio is None or effect.scale is not one.scale:
-        return True
+        return CARRY_OVER
     if effect.verdict in (Verdict.EQUIVALENT, Verdict.INCONCLUSIVE):
-        return True
+        return CARRY_OVER
     largest = abs(math.log(one.ratio)) if one.scale is Scale.LOG and one.ratio > 0.0 else abs(one.ratio)
-    return largest >= _SHARE * _size(effect) or math.isinf(_size(effect))
+    return CARRY_OVER if largest >= _SHARE * _size(effect) or math.isinf(_size(effect)) else None
 
 
 def _strongest(found: Sequence[Dependence]) -> Dependence | None:

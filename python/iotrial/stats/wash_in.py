@@ -8,8 +8,8 @@ of one unmeasured run: the run's own or another. That separates two causes, beca
 
 a is carry-over: whatever runs after the other level is slower. c is the cost of switching: whatever runs after a level that
 is not its own is slower, in both directions or in one. If the switch costs, a run of the *same* level goes before each
-measured one; else a neutral run, of the *reference*. If runs still depend on those before them, there are 3 such runs, and then
-6. Each stage is judged by its own blocks, since each begins at a stopping time.
+measured one; else a neutral run, of the *reference*. If runs still depend on those before them, there are 3 such runs, and
+then 6. Each stage is judged by its own blocks, since each begins at a stopping time.
 """
 
 from __future__ import annotations
