@@ -362,7 +362,8 @@ class Runner:
             self._serving.provide(subject, workload.work)
             self._aside(subject, workload, before)
         with self._time.part(Part.MOUNTS):
-            if files or fresh or scratch or before:
+            shared = isinstance(place, DiskPlace) and place.share is not None
+            if (files or fresh or scratch or before) and (shared or not cache.writes_back(state)):
                 place.syncfs()
             for turn in by_stage[Stage.MOUNT]:
                 turn.write(subject)
