@@ -11,6 +11,7 @@ from statistics import median
 from iotrial.audits.intervals import mean
 from iotrial.audits.model import Cell, Condition, FirstRuns, Observation, OutlyingValue, Trend, Unusable
 from iotrial.stats.student import two_sided
+from iotrial.units import measured
 
 FIRST_RUN_CHANCE = 0.01
 FEWEST_RUNS = 4
@@ -89,9 +90,8 @@ def trends(cells: Sequence[Cell]) -> list[Trend]:
     rows: dict[tuple[str, str, str, Condition], list[tuple[float, float, str]]] = defaultdict(list)
     for cell in cells:
         for name, text in cell.condition:
-            try:
-                at = float(text)
-            except ValueError:
+            at = measured(text)
+            if at is None:
                 continue
             rest = tuple(pair for pair in cell.condition if pair[0] != name)
             rows[cell.group, cell.response, name, rest].append((at, mean(cell.values), cell.unit))

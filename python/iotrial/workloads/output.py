@@ -13,15 +13,18 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
 from iotrial.errors import RequestError
+from iotrial.patterns import Pattern, PatternError
 from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import Form, Line, Name, Problem, formed, keyed
 from iotrial.study.work import ResponseSpec
 from iotrial.terminal import escape
+from iotrial.units import measured
 
 #: of the output of a step, and of a file that it writes
 MOST_BYTES = 8 << 20
@@ -61,11 +64,17 @@ def _regex(text: str) -> None:
     if not text:
         return
     try:
-        groups = re.compile(text).groups
-    except re.error as error:
+        groups = pattern_of(text).groups
+    except PatternError as error:
         raise ValueError(f"is not a regular expression ({error})") from None
     if groups != 1:
         raise ValueError(f"expected one group, ( and ), around the value, found {groups}")
+
+
+@lru_cache(maxsize=64)
+def pattern_of(text: str) -> Pattern:
+    """Compile the pattern of an output: ^ and $ match at the ends of lines. Raises PatternError."""
+    return Pattern(text, lines=True)
 
 
 def _source(text: str) -> None:
@@ -97,7 +106,7 @@ class Output(Struct, frozen=True, kw_only=True):
         str,
         Meta(
             max_length=500,
-            description="instead of `json`: a Python regular expression with one group around the value",
+            description="instead of `json`: a regular expression in the syntax of RE2, with one group around the value",
         ),
         formed(Form("text", check=_regex)),
     ] = ""
@@ -208,7 +217,7 @@ def _text(output: Output, answer: Mapping[str, Any]) -> str:
 
 def _values(output: Output, text: str) -> list[Any]:
     if output.regex:
-        found: list[Any] = [match[1] for match in re.finditer(output.regex, text, re.MULTILINE)]
+        found: list[Any] = list(pattern_of(output.regex).each(text))
         if not found and output.take != "count":
             sentence = escape(text.strip()[:80])
             raise _NotThere(f"nothing in {output.source} matches {output.regex}", f"it begins: {sentence}")
@@ -232,11 +241,8 @@ def _number(output: Output, values: Sequence[Any]) -> float:
         return _fitting(output, float(len(values)))
     numbers = []
     for value in values:
-        try:
-            number = float(value)
-        except (TypeError, ValueError, OverflowError):
-            number = math.nan
-        if not math.isfinite(number):
+        number = measured(value)
+        if number is None:
             raise _NotThere(f"expected a number, found {escape(repr(value)[:60])}")
         numbers.append(number)
     _, factor = _UNITS.get(output.unit, ("", 1.0))

@@ -15,11 +15,14 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from iotrial.errors import IotrialError, RequestError
+from iotrial.units import LARGEST
 
 #: how long one reading may take before the metric counts as lost
 TIMEOUT_S = 3.0
 #: time between two readings
 EVERY_S = 2.0
+#: of the numbers that a metric can have, for messages
+RANGE = f" of a magnitude up to {LARGEST:g}"
 #: readings kept for the guard; those of a window are kept apart
 _RECENT = 64
 #: readings in one window: a day at one a second

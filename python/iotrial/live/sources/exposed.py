@@ -27,6 +27,7 @@ from typing import Any
 
 from iotrial.errors import MissingTool, RequestError
 from iotrial.live.sources.base import (
+    RANGE,
     Metric,
     MetricLost,
     Polled,
@@ -36,6 +37,8 @@ from iotrial.live.sources.base import (
     elapsed_s,
 )
 from iotrial.live.sources.fetch import get, server_of
+from iotrial.patterns import Pattern, PatternError, TooMuchWork
+from iotrial.units import measured
 
 #: the older format first: its parser is the faster one
 ACCEPT = "text/plain;version=0.0.4;q=1,application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1"
@@ -66,7 +69,16 @@ class Selector:
 def _takes(how: str, found: str, wanted: str) -> bool:
     if how in ("=", "!="):
         return (found == wanted) is (how == "=")
-    return (re.fullmatch(wanted, found) is not None) is (how == "=~")
+    try:
+        return _label_pattern(wanted).matches(found) is (how == "=~")
+    except TooMuchWork as error:
+        raise MetricLost(f"openmetrics: a label of {len(found)} characters: {error}") from None
+
+
+@lru_cache(maxsize=64)
+def _label_pattern(text: str) -> Pattern:
+    """Compile a pattern as Prometheus does: a dot also stands for the end of a line. Raises PatternError."""
+    return Pattern(f"(?s:{text})")
 
 
 def selector_of(text: str) -> Selector:
@@ -103,9 +115,11 @@ def selector_of(text: str) -> Selector:
 
 def _checked_regex(text: str) -> None:
     try:
-        re.compile(text)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise RequestError(f"openmetrics: {text[:60]!r} is not a regular expression ({error})") from None
+        _label_pattern(text)
+    except PatternError as error:
+        raise RequestError(
+            f"openmetrics: {text[:60]!r} is not a regular expression ({error})", hint=error.hint
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,11 +262,9 @@ def _buckets(more: Mapping[Key, float], name: str) -> tuple[list[float], list[fl
 
 
 def _bound(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
-    if math.isnan(found):
+    """Return the upper end of a bucket. The parsers write numbers of their own, such as 1e+16."""
+    found = math.inf if text in ("+Inf", "inf", "Inf") else measured(text)
+    if found is None:
         raise MetricLost(f"openmetrics: a bucket ends at {text[:40]!r}")
     return found
 
@@ -284,8 +296,8 @@ def scrape_of(body: bytes, content_type: str, selector: Selector) -> Scrape:
             f"openmetrics: {selector.name} has more than {_MOST_SERIES} series", hint="select by labels"
         )
     for key, value in samples.items():
-        if not math.isfinite(value):
-            raise MetricLost(f"openmetrics: {_shown(key)} is {value}, expected a number")
+        if measured(value) is None:
+            raise MetricLost(f"openmetrics: {_shown(key)} is {value}, expected a number{RANGE}")
     own = f"{_base(selector.name)}_created"
     started = {
         (str(sample.name), tuple(sorted(sample.labels.items()))): float(sample.value)

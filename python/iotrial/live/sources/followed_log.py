@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import stat
 import time
 from array import array
@@ -21,7 +20,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from iotrial.errors import RequestError
-from iotrial.live.sources.base import Metric, MetricLost, Polled, Reading, WindowVoid, elapsed_s, nearest_rank
+from iotrial.live.sources.base import (
+    RANGE,
+    Metric,
+    MetricLost,
+    Polled,
+    Reading,
+    WindowVoid,
+    elapsed_s,
+    nearest_rank,
+)
+from iotrial.patterns import MOST_CPU_S, Pattern, PatternError
+from iotrial.units import measured
 
 #: time between two looks at the file
 EVERY_S = 1.0
@@ -37,6 +47,8 @@ LONGEST_LINE = 16_384
 #: values of one window; 8 bytes each
 MOST_VALUES = 4_000_000
 _LONGEST_REGEX = 1000
+#: the clock of the processor is looked at after so many bytes
+_CHECKED_AFTER = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +104,7 @@ class FollowedLog(Polled[Found]):
         self._follower = Follower(self._path)
 
 
-def regex_of(text: str) -> re.Pattern[bytes]:
+def regex_of(text: str) -> Pattern:
     """Compile a pattern for the bytes of a line. Raises RequestError."""
     if not text or len(text) > _LONGEST_REGEX:
         raise RequestError(
@@ -100,9 +112,11 @@ def regex_of(text: str) -> re.Pattern[bytes]:
             hint="log:FILE:REGEX:mean",
         )
     try:
-        found = re.compile(text.encode("utf-8", "surrogateescape"))
-    except (re.error, OverflowError, RecursionError) as error:
-        raise RequestError(f"log: {text[:60]!r} is not a regular expression ({error})") from None
+        found = Pattern(text, of_bytes=True)
+    except PatternError as error:
+        raise RequestError(
+            f"log: {text[:60]!r} is not a regular expression ({error})", hint=error.hint
+        ) from None
     if found.groups > 1:
         raise RequestError(
             f"log: expected at most one group in {text[:60]!r}, found {found.groups}",
@@ -111,11 +125,20 @@ def regex_of(text: str) -> re.Pattern[bytes]:
     return found
 
 
-def found_in(lines: Sequence[bytes], pattern: re.Pattern[bytes], name: str) -> Found:
-    """Search lines. Raises MetricLost if what the group holds is not a number."""
+def found_in(lines: Sequence[bytes], pattern: Pattern, name: str) -> Found:
+    """Search lines. Raises MetricLost if what the group holds is not a number, or if the search takes too long."""
     values = array("d")
-    count = 0
+    count = size = 0
+    until_s = time.thread_time() + MOST_CPU_S
     for line in lines:
+        size += len(line)
+        if size > _CHECKED_AFTER:
+            size = 0
+            if time.thread_time() > until_s:
+                raise MetricLost(
+                    f"metric {name}: searching the new lines of the log takes more than {MOST_CPU_S:g} s of processor time",
+                    hint="shorten the pattern, or read more often with every=",
+                )
         match = pattern.search(line)
         if match is None:
             continue
@@ -126,12 +149,9 @@ def found_in(lines: Sequence[bytes], pattern: re.Pattern[bytes], name: str) -> F
 
 
 def _value(text: bytes | None, name: str) -> float:
-    try:
-        found = float(text or b"")
-    except ValueError:
-        found = math.nan
-    if not math.isfinite(found):
-        raise MetricLost(f"metric {name}: the group holds {(text or b'')[:40]!r}, expected a number")
+    found = measured(text or b"")
+    if found is None:
+        raise MetricLost(f"metric {name}: the group holds {(text or b'')[:40]!r}, expected a number{RANGE}")
     return found
 
 

@@ -24,8 +24,9 @@ from dataclasses import replace
 from urllib.parse import urlencode
 
 from iotrial.errors import RequestError
-from iotrial.live.sources.base import Metric, MetricLost, Polled, Reading, WindowVoid, finite
+from iotrial.live.sources.base import RANGE, Metric, MetricLost, Polled, Reading, WindowVoid, finite
 from iotrial.live.sources.fetch import Server, get, server_of
+from iotrial.units import measured
 
 WINDOW = "$window"
 #: what ``$window`` is for the guard, which looks back from now: the first that gives a number
@@ -206,10 +207,11 @@ def _second(pair: object) -> float:
 
 
 def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise MetricLost(f"the query's result is not a number: {text[:80]!r}") from None
+    """Return a sample's value; NaN is Prometheus' word for none."""
+    found = math.nan if text == "NaN" else measured(text)
+    if found is None:
+        raise MetricLost(f"the query's result is no number{RANGE}: {text[:80]!r}")
+    return found
 
 
 def _moment(seconds: float) -> str:
