@@ -66,7 +66,7 @@ def _regex(text: str) -> None:
     try:
         groups = pattern_of(text).groups
     except PatternError as error:
-        raise ValueError(f"is not a regular expression ({error})") from None
+        raise PatternError(f"is not a regular expression ({error})", hint=error.hint) from None
     if groups != 1:
         raise ValueError(f"expected one group, ( and ), around the value, found {groups}")
 
