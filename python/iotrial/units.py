@@ -98,6 +98,8 @@ def measured(value: object) -> float | None:
         if re.fullmatch(_PRINTED, text) is None:
             return None
         value = float(text)
+        if value == 0 and re.match("[^1-9eE]*[1-9]", text):  # too small for a float
+            return None
     if not is_number(value):
         return None
     if value == 0:

@@ -295,12 +295,9 @@ def scrape_of(body: bytes, content_type: str, selector: Selector) -> Scrape:
         raise MetricLost(
             f"openmetrics: {selector.name} has more than {_MOST_SERIES} series", hint="select by labels"
         )
-    for key, value in samples.items():
-        if measured(value) is None:
-            raise MetricLost(f"openmetrics: {_shown(key)} is {value}, expected a number{RANGE}")
     own = f"{_base(selector.name)}_created"
     started = {
-        (str(sample.name), tuple(sorted(sample.labels.items()))): float(sample.value)
+        _key(sample): _value(sample)
         for family in families
         for sample in family.samples
         if sample.name == _STARTED or (sample.name == own and selector.takes(sample.labels))
@@ -328,7 +325,7 @@ def _of_family(family: Any, selector: Selector) -> tuple[str, dict[Key, float]] 
     whole = kind in ("histogram", "summary") and name == family.name
     names = _parts(name, kind) if whole else (name, f"{name}_total") if kind == "counter" else (name,)
     samples = {
-        (str(sample.name), tuple(sorted(sample.labels.items()))): float(sample.value)
+        _key(sample): _value(sample)
         for sample in family.samples
         if sample.name in names and selector.takes(sample.labels)
     }
@@ -338,6 +335,19 @@ def _of_family(family: Any, selector: Selector) -> tuple[str, dict[Key, float]] 
         kind in ("histogram", "summary") and name.endswith(("_count", "_sum", "_bucket"))
     )
     return "counter" if counts else "gauge", samples
+
+
+def _key(sample: Any) -> Key:
+    return str(sample.name), tuple(sorted(sample.labels.items()))
+
+
+def _value(sample: Any) -> float:
+    """Return the value of a sample, which the parser has made a float or an int. Raises MetricLost."""
+    found = measured(sample.value)
+    if found is None:
+        text = str(sample.value) if isinstance(sample.value, float) else "a huge number"
+        raise MetricLost(f"openmetrics: {_shown(_key(sample))} is {text}, expected a number{RANGE}")
+    return found
 
 
 def _parts(name: str, kind: str) -> tuple[str, ...]:
