@@ -49,6 +49,8 @@ _MATCHER = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*(=~|!~|!=|=)\s*"((?:[^"\\\
 _ESCAPED = re.compile(r"\\(.)")
 _MOST_SERIES = 10_000
 _LONGEST_LINE = 65_536
+#: bytes of the lines about the metric: the parsers take up to some microseconds for each
+_MOST_BYTES = 4 << 20
 
 #: name of the sample, and its labels in order of their names
 Key = tuple[str, tuple[tuple[str, str], ...]]
@@ -276,6 +278,8 @@ def scrape_of(body: bytes, content_type: str, selector: Selector) -> Scrape:
     if strict and not (lines and lines[-1] == "# EOF"):
         raise MetricLost("openmetrics: the text has no # EOF at its end, so a part of it is missing")
     text = "".join(f"{line}\n" for line in lines)
+    if len(text) > _MOST_BYTES:
+        raise MetricLost(f"openmetrics: the page has more than {_MOST_BYTES >> 20} MiB about {selector.name}")
     try:
         families = list(parsers()[strict](text))
     except Exception as error:  # the parsers raise many kinds
