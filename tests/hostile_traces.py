@@ -6,7 +6,6 @@ import os
 import struct
 from collections.abc import Callable
 
-
 from trace_files import MAGIC, VERSION, Trace, block, number
 
 MOST_BLOCK = 1 << 19
@@ -99,7 +98,9 @@ def overlapping(n: int) -> Trace:
     for place in range(n):
         end = 10 * n + place
         start = 8 * n - 4 * place
-        trace.op("read", handle=handle, at=0, length=1, uring=True, positional=True, start=start, took=end - start)
+        trace.op(
+            "read", handle=handle, at=0, length=1, uring=True, positional=True, start=start, took=end - start
+        )
     return trace
 
 
@@ -110,7 +111,16 @@ def contended(n: int) -> Trace:
     trace.file("f", 1 << 20)
     handle = trace.open("f")
     for place in range(n):
-        trace.op("write", thread=place % threads, handle=handle, at=0, length=1, positional=True, start=1000, took=10 * n + place)
+        trace.op(
+            "write",
+            thread=place % threads,
+            handle=handle,
+            at=0,
+            length=1,
+            positional=True,
+            start=1000,
+            took=10 * n + place,
+        )
     return trace
 
 
@@ -150,5 +160,16 @@ def copies(n: int) -> Trace:
 
 SHAPES: dict[str, Callable[[int], Trace]] = {
     one.__name__: one
-    for one in (renames, renamed_on, nested, deep_paths, in_flight, overlapping, contended, awaited, handles, copies)
+    for one in (
+        renames,
+        renamed_on,
+        nested,
+        deep_paths,
+        in_flight,
+        overlapping,
+        contended,
+        awaited,
+        handles,
+        copies,
+    )
 }

@@ -594,7 +594,9 @@ def test_a_log_that_becomes_something_else_is_lost_until_it_is_one_again(
     assert not [one for one in open_ones if one.is_relative_to(tmp_path)]
 
 
-def test_a_window_in_which_the_log_could_not_be_read_is_void(tmp_path: Path, started: Callable[[str], Any]) -> None:
+def test_a_window_in_which_the_log_could_not_be_read_is_void(
+    tmp_path: Path, started: Callable[[str], Any]
+) -> None:
     path = tmp_path / "log"
     path.write_text("")
     source = log_source(path, r"x (\S+):mean", started)

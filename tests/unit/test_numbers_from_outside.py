@@ -1,4 +1,4 @@
-"""Numbers from outside, at the edge of what can be computed with: every source takes the same ones, and none ends in an error."""
+"""Numbers from outside, at the edge of what can be computed with: every source takes the same ones, and none fails."""
 
 from __future__ import annotations
 
@@ -23,18 +23,61 @@ from iotrial.live.sources.followed_log import found_in, regex_of
 from iotrial.live.sources.programs import number_of
 from iotrial.live.sources.prometheus import mean_of_range, one_number
 from iotrial.report.audit.jsonaudit import audit_json
+from iotrial.study.work import work_of
 from iotrial.units import measured
 from iotrial.workloads.command import CommandWork
 from iotrial.workloads.fio_result import evenness, picked
 from iotrial.workloads.output import numbers_and_facts
-from iotrial.study.work import work_of
 
 GOOD = {"0": 0.0, "-0": 0.0, "-0.0": 0.0, "1": 1.0, "+.5": 0.5, "5.": 5.0, "-1e-3": -0.001, "1e100": 1e100, "1E-100": 1e-100,
         "123456789012345678901234567890": 1.2345678901234568e29, "0" * 50 + "7": 7.0}  # fmt: skip
 BAD = (
-    *("1.7e308", "-1.7e308", "1e101", "1e309", "1e400", "-1e400", "1e-101", "5e-324", "2.2250738585072014e-308", "1e-400"),
-    *("nan", "NaN", "-nan", "inf", "Infinity", "-inf", "+Inf", "snan", "1e", "e5", ".", "", "-", "0x10", "1,5", "1 2", "--1"),
-    *("1_000", "1__0", "١٢", "１２", "²", "1e٢", "½", "1\u00a0", "\u20091", "1\x00", "9" * 400, "9" * 5000, "1" * 100_000),
+    *(
+        "1.7e308",
+        "-1.7e308",
+        "1e101",
+        "1e309",
+        "1e400",
+        "-1e400",
+        "1e-101",
+        "5e-324",
+        "2.2250738585072014e-308",
+        "1e-400",
+    ),
+    *(
+        "nan",
+        "NaN",
+        "-nan",
+        "inf",
+        "Infinity",
+        "-inf",
+        "+Inf",
+        "snan",
+        "1e",
+        "e5",
+        ".",
+        "",
+        "-",
+        "0x10",
+        "1,5",
+        "1 2",
+        "--1",
+    ),
+    *(
+        "1_000",
+        "1__0",
+        "١٢",
+        "１２",
+        "²",
+        "1e٢",
+        "½",
+        "1\u00a0",
+        "\u20091",
+        "1\x00",
+        "9" * 400,
+        "9" * 5000,
+        "1" * 100_000,
+    ),
 )
 
 
@@ -55,7 +98,20 @@ def test_what_is_no_number_or_cannot_be_computed_with_is_not(text: str) -> None:
 def test_values_of_json_follow_the_same_rules() -> None:
     for value in (0, -0.0, 1, -2.5, 10**30, 1e100):
         assert measured(value) == float(value)
-    for value in (True, None, [], {}, math.nan, math.inf, -math.inf, 1.7e308, 10**400, 5e-324, sys.float_info.min, 1e101):
+    for value in (
+        True,
+        None,
+        [],
+        {},
+        math.nan,
+        math.inf,
+        -math.inf,
+        1.7e308,
+        10**400,
+        5e-324,
+        sys.float_info.min,
+        1e101,
+    ):
         assert measured(value) is None
 
 
@@ -69,7 +125,10 @@ def _exposed(text: str) -> float:
 
 def _output(text: str, **fields: str) -> float:
     table = {"argv": ["a"], "output": [{"name": "r", "scale": "difference", **fields}]}
-    answer = {"steps": [{"name": "command", "printed": {"stdout": text, "stderr": "", "whole": True}}], "kept_files": {}}
+    answer = {
+        "steps": [{"name": "command", "printed": {"stdout": text, "stderr": "", "whole": True}}],
+        "kept_files": {},
+    }
     return numbers_and_facts(work_of(CommandWork, table).outputs, answer)[0]["r"]
 
 
@@ -92,18 +151,19 @@ SOURCES: dict[str, Callable[[str], float]] = {
 def test_every_source_takes_a_number_or_refuses_it_with_a_reason(source: str, text: str) -> None:
     try:
         found = SOURCES[source](text)
-    except IotrialError as error:
-        assert text not in GOOD or source in ("printed as JSON", "fio"), error
-        assert len(error.message) < 500
+    except (IotrialError, ValueError) as error:
+        # the rules of JSON, which this test's own json.loads applies for fio, are stricter
+        refused: Exception = error
+    else:
+        if source in ("query", "range") and text == "NaN":
+            assert math.isnan(found)
+            return
+        assert found == pytest.approx(float(text.replace(" ", "")))
+        assert found == 0 or 1e-100 <= abs(found) <= 1e100
         return
-    except ValueError:  # json.loads here in the test
-        assert source == "fio"
-        return
-    if source in ("query", "range") and text == "NaN":
-        assert math.isnan(found)
-        return
-    assert found == pytest.approx(float(text.replace(" ", "")))
-    assert found == 0 or 1e-100 <= abs(found) <= 1e100
+    assert text not in GOOD or source in ("printed as JSON", "fio")
+    assert isinstance(refused, IotrialError) or source == "fio"
+    assert len(str(refused)) < 500
 
 
 @pytest.mark.parametrize("take", ["sum", "mean", "median", "p99", "min", "max"])
@@ -135,7 +195,8 @@ def test_a_window_of_large_numbers_has_a_mean(tmp_path: Path) -> None:
 def test_a_histogram_of_large_counts_has_quantiles() -> None:
     def page(count: str, end: str) -> bytes:
         return (
-            f'# TYPE d histogram\nd_bucket{{le="{end}"}} {count}\nd_bucket{{le="+Inf"}} {count}\nd_sum {count}\nd_count {count}\n'
+            f'# TYPE d histogram\nd_bucket{{le="{end}"}} {count}\nd_bucket{{le="+Inf"}} {count}\n'
+            f"d_sum {count}\nd_count {count}\n"
         ).encode()
 
     pages = [scrape_of(page(count, "1e99"), "text/plain", selector_of("d")) for count in ("0", "1e100")]
@@ -144,26 +205,35 @@ def test_a_histogram_of_large_counts_has_quantiles() -> None:
         assert math.isfinite(taken(readings, "d", take))
     for end in ("nan", "1e400", "1_0", "x", ""):
         with pytest.raises(IotrialError):
-            taken([Reading(1.0, pages[0]), Reading(2.0, scrape_of(page("1", end), "text/plain", selector_of("d")))], "d", "p50")
+            taken(
+                [
+                    Reading(1.0, pages[0]),
+                    Reading(2.0, scrape_of(page("1", end), "text/plain", selector_of("d"))),
+                ],
+                "d",
+                "p50",
+            )
 
 
 @pytest.mark.parametrize("form", ["csv", "hyperfine", "fio"])
-@pytest.mark.parametrize("number", ["1.7e308", "1e100", "1e-100", "5e-324", "NaN", "Infinity", "1e400", "9" * 400, "-0.0", "1_0"])
+@pytest.mark.parametrize(
+    "number", ["1.7e308", "1e100", "1e-100", "5e-324", "NaN", "Infinity", "1e400", "9" * 400, "-0.0", "1_0"]
+)
 def test_an_audit_of_numbers_at_the_edge_ends_with_a_report_or_a_reason(form: str, number: str) -> None:
+    hyperfine = ",".join(f'{{"command": "{group}", "times": [{number}, 1, {number}, 2]}}' for group in "xy")
+    fio = ",".join(f'{{"jobname": "{group}", "read": {{"total_ios": 1, "bw": {number}}}}}' for group in "xyx")
     text = {
         "csv": "group,a\n" + "".join(f"{group},{number}\n{group},1\n{group},2\n" for group in "xy"),
-        "hyperfine": '{"results": [%s]}'
-        % ",".join(f'{{"command": "{group}", "times": [{number}, 1, {number}, 2]}}' for group in "xy"),
-        "fio": '{"fio version": "3", "jobs": [%s]}'
-        % ",".join(
-            f'{{"jobname": "{group}", "read": {{"total_ios": 1, "bw": {number}, "iops": {number}}}}}' for group in "xyx"
-        ),
+        "hyperfine": f'{{"results": [{hyperfine}]}}',
+        "fio": f'{{"fio version": "3", "jobs": [{fio}]}}',
     }[form]
     try:
         found = audit(read([source_of(text.encode(), name="f")], ReadOptions(), form=form))
-        json.dumps(audit_json(found, None), allow_nan=False)
     except IotrialError as error:
-        assert len(error.message) < 500
+        told = error.message
+    else:
+        told = json.dumps(audit_json(found, None), allow_nan=False)[:400]
+    assert 0 < len(told) < 500
 
 
 def test_rates_of_clients_at_the_edge_are_no_rates() -> None:

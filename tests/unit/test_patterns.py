@@ -63,7 +63,23 @@ def test_a_slow_pattern_does_not_hold_up_a_followed_log(pattern: str, unit: str)
 
 def test_what_matches_is_what_matches_in_python() -> None:
     draw = random.Random(48)
-    parts = ["a", "b", "[ab]", "[^a]", ".", "a*", "b+", "(?:ab)?", "a{1,2}", "^", "$", r"\d", r"\b", "(?:a|bb)", "x?"]
+    parts = [
+        "a",
+        "b",
+        "[ab]",
+        "[^a]",
+        ".",
+        "a*",
+        "b+",
+        "(?:ab)?",
+        "a{1,2}",
+        "^",
+        "$",
+        r"\d",
+        r"\b",
+        "(?:a|bb)",
+        "x?",
+    ]
     found = 0
     for _ in range(3000):
         pattern = "".join(draw.choices(parts, k=draw.randint(0, 3))) + "(" + draw.choice(parts) + ")"
@@ -117,7 +133,10 @@ def test_what_takes_more_than_linear_time_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(PatternError) as caught:
         Pattern(pattern)
-    assert re.search(says.replace("(", r"\(").replace(")", r"\)").replace("{", r"\{").replace("\\Z", r"\\Z"), str(caught.value))
+    assert re.search(
+        says.replace("(", r"\(").replace(")", r"\)").replace("{", r"\{").replace("\\Z", r"\\Z"),
+        str(caught.value),
+    )
     assert hint is None or hint in (caught.value.hint or "")
 
 

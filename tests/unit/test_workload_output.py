@@ -159,7 +159,7 @@ def test_with_several_steps_it_is_said_which_one_prints() -> None:
 
 def test_json_that_nests_without_end_is_passed_over() -> None:
     assert list(documents_in("[" * 5000)) == []
-    assert list(documents_in("[1," * 3000 + '{"a": 1}')) == [{"a": 1}]
+    assert list(documents_in("[1," * 1200 + '{"a": 1}')) == [{"a": 1}]
     assert list(values_at([[1]], "0.0")) == [1]
     assert list(values_at([[1]], "0.7")) == []
 
