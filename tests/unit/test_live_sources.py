@@ -125,7 +125,16 @@ def trickle(connection: Any, path: str, number: int) -> bool:
     return False
 
 
-@pytest.mark.parametrize("say", [silent, trickle])
+def trickle_of_headers(connection: Any, path: str, number: int) -> bool:
+    """Send headers one byte at a time, for ever."""
+    connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+    for _ in range(300):
+        connection.sendall(b"x")
+        time.sleep(0.1)
+    return False
+
+
+@pytest.mark.parametrize("say", [silent, trickle, trickle_of_headers])
 @pytest.mark.parametrize("form", ["promql:up@{}", "openmetrics:{}/metrics#x"])
 def test_a_server_that_accepts_and_does_not_answer_is_lost(say: Any, form: str) -> None:
     with serving(say) as server:
@@ -135,6 +144,8 @@ def test_a_server_that_accepts_and_does_not_answer_is_lost(say: Any, form: str) 
             source.start()
         assert time.monotonic() - began < SOON_S
         source.stop()
+        # nor does its thread go on
+        until(lambda: not [one for one in threading.enumerate() if one.name.startswith("metric")])
 
 
 def test_a_server_that_stops_answering_is_lost_within_seconds(
