@@ -50,7 +50,11 @@ def _doubled(cells: Sequence[Cell]) -> list[RepeatedGroup]:
     mostly_one = {response: row.count(1) * 2 > len(row) for response, row in sizes.items()}
     found = []
     for cell in cells:
-        if not mostly_one[cell.response] or len(cell.values) < 2 or not all(value > 0.0 for value in cell.values):
+        if (
+            not mostly_one[cell.response]
+            or len(cell.values) < 2
+            or not all(value > 0.0 for value in cell.values)
+        ):
             continue
         for a, b in itertools.pairwise(cell.values):
             found.append(

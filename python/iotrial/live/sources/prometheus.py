@@ -181,7 +181,9 @@ def mean_of_range(data: object, *, fewest: int = 1) -> float:
         case {"resultType": "matrix", "result": []}:
             raise WindowVoid("the query has no value in this window")
         case {"resultType": "matrix", "result": [{"values": list(pairs)}]} if len(pairs) > 2 * _STEPS:
-            raise MetricLost(f"the query has {len(pairs)} values in this window, expected {_STEPS + 1} at most")
+            raise MetricLost(
+                f"the query has {len(pairs)} values in this window, expected {_STEPS + 1} at most"
+            )
         case {"resultType": "matrix", "result": [{"values": list(pairs)}]} if pairs:
             values = [value for value in map(_second, pairs) if not math.isnan(value)]
             if len(values) < max(1, fewest):
