@@ -297,12 +297,13 @@ def _table(factor: Varied, name: str) -> dict[str, Any]:
 def value_labels(values: Sequence[str]) -> list[str]:
     """Return labels as a study allows them: short, one line, without commas and plus signs, no two alike."""
     found: list[str] = []
+    folded = {"all"}
     for number, value in enumerate(values, 1):
         text = " ".join(value.replace(",", " ").replace("+", " ").split())
         label = text if len(text) <= LONGEST_LABEL else f"{text[: LONGEST_LABEL - 1]}…"
         label = label or "empty"
-        taken = label.casefold() in [one.casefold() for one in found] or label.casefold() == "all"
-        found.append(f"{label} ({number})" if taken else label)
+        found.append(f"{label} ({number})" if label.casefold() in folded else label)
+        folded.add(found[-1].casefold())
     return found
 
 
