@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import http.server
 import math
+import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from iotrial.errors import RequestError
@@ -21,7 +23,7 @@ PATH = "/metrics"
 LOOPBACK = "127.0.0.1"
 #: scrapes answered at the same time; more are refused
 MOST_AT_ONCE = 8
-#: how long a client may take to send its request, and to take the answer
+#: how long a client may take in all to send its request and to take the answer
 _CLIENT_S = 5.0
 #: what a trial may be doing
 STATES = ("waiting", "washout", "measuring", "paused", "reverted", "ended")
@@ -278,18 +280,26 @@ class _Server(http.server.ThreadingHTTPServer):
         super().process_request(request, client_address)  # type: ignore[arg-type]
 
     def process_request_thread(self, request: object, client_address: object) -> None:
+        late = threading.Timer(_CLIENT_S, _hang_up, (request,))  # a socket's own timeout begins anew with every byte
+        late.daemon = True
+        late.start()
         try:
             super().process_request_thread(request, client_address)  # type: ignore[arg-type]
         finally:
+            late.cancel()
             self.free.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that has gone is no error of the trial."""
 
 
+def _hang_up(connection: socket.socket) -> None:
+    with suppress(OSError):  # it has just been closed
+        connection.shutdown(socket.SHUT_RDWR)
+
+
 class _Handler(http.server.BaseHTTPRequestHandler):
     server: _Server
-    timeout = _CLIENT_S
     server_version = "iotrial"
     sys_version = ""
 
