@@ -73,7 +73,8 @@ FOUND = r"""(() => {
     for (const {name, value} of one.attributes) {
       if (/^on/i.test(name)) found.push(`${one.localName} ${name}`);
       if (/^(href|src|action|formaction|xlink:href|data|srcset|poster)$/i.test(name)
-          && /^[\s\x00-\x1f]*([a-z][a-z0-9+.-]*:|[\/\\]{2})/i.test(value) && !value.startsWith('data:')) found.push(`${one.localName} ${name}=${value}`);
+          && /^[\s\x00-\x1f]*([a-z][a-z0-9+.-]*:|[\/\\]{2})/i.test(value) && !value.startsWith('data:'))
+        found.push(`${one.localName} ${name}=${value}`);
       if (name == 'style' && /url\(|expression|@import/i.test(value)) found.push(`style ${value}`);
     }
   }
@@ -250,7 +251,7 @@ def standing(number: int) -> Progress:
         EffectLine(
             name, name, name, NAMES[0], 0.8, 0.7, 0.9, 12, "faster", unit=name, response=name, risk=name
         )
-        for name in (*NAMES, *ATTACKS)
+        for name in (*NAMES, *(attack.encode("utf-8", "replace").decode() for attack in ATTACKS))
     )
     windows = tuple(WindowLine(name, 3.0, 0.1, name, void=False) for name in NAMES)
     return Progress(
