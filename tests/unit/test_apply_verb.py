@@ -352,3 +352,33 @@ def test_an_apply_that_was_cut_off_is_taken_back_before_the_next_one(run: Any, r
 
 def cut_off(machine: FakeMachine, choices: tuple[Choice, ...]) -> None:
     apply_record(Records(machine), record_of(machine, choices), lambda _: None)
+
+
+def test_output_replaces_only_on_request_and_goes_through_no_link(run: Any, tmp_path: Path) -> None:
+    of = trial("swappiness", "ahead")
+    folder, outside = tmp_path / "out", tmp_path / "outside"
+    outside.mkdir()
+    words = ("apply", "--in", "/data/x", "--output", str(folder))
+    run(*words, of=of)
+    written = image(folder)
+    run(*words, of=of)  # the same files
+    first, last = sorted(path for path in folder.rglob("*") if path.is_file())
+    last.write_text("mine")
+    first.unlink()
+    error = refused(run, *words, of=of)
+    assert "already exists" in error.message
+    assert "--force" in str(error.hint)
+    assert (first.exists(), last.read_text()) == (False, "mine")  # nothing was written
+    run(*words, "--force", of=of)
+    assert image(folder) == written
+    last.unlink()
+    last.symlink_to(outside / "file")
+    for more in ((), ("--force",)):
+        assert "is a link" in refused(run, *words, *more, of=of).message
+    last.unlink()
+    moved = last.parent.rename(outside / "moved")
+    last.parent.symlink_to(moved)
+    for more in ((), ("--force",)):
+        assert "is a link or a file, not a folder" in refused(run, *words, *more, of=of).message
+    assert list(moved.iterdir()) == []
+    assert [path.name for path in outside.iterdir()] == ["moved"]
