@@ -29,6 +29,7 @@ class _Session:
         self.closed = False
         self._restored = restored
         self.time = TimeAccount()
+        self.changed_at_end: list[str] = []
         self.resolved = SimpleNamespace(treatment_stages=lambda **_: frozenset(), root=False)
 
     def close(self) -> None:

@@ -50,9 +50,7 @@ pub fn sweep(isolated: bool, mut shot: bool) -> Result<u64> {
 fn sweep_except(kept: &[pid_t], shot: bool) -> Result<u64> {
     let mut killed = 0;
     loop {
-        let children: Vec<pid_t> = (children().into_iter())
-            .filter(|pid| !kept.contains(pid))
-            .collect();
+        let children: Vec<pid_t> = children().filter(|pid| !kept.contains(pid)).collect();
         if children.is_empty() {
             return Ok(killed);
         }
@@ -93,7 +91,7 @@ fn reap(pid: pid_t, flags: c_int) -> Result<Reaped> {
 /// Kill our children. When they die, their children become ours, and the next round finds them.
 fn kill_children() -> Result<()> {
     let mut refused = Ok(());
-    for pid in children() {
+    for pid in some_children() {
         refused = refused.and(kill(pid));
     }
     refused
@@ -104,22 +102,24 @@ fn kill(pid: pid_t) -> Result<()> {
     sys::kill(pid).map_err(|errno| Error::errno(doing(), errno))
 }
 
-/// Return our children. The kernel's list of them is read in microseconds: a chain of processes, of
-/// which each starts the next and ends, is quicker than a walk through /proc, which serves kernels
-/// without the list.
-fn children() -> Vec<pid_t> {
+/// Return our children, or some of them, in microseconds: quicker than a chain of processes, of
+/// which each starts the next and ends. The kernel's list may lack one while others end (proc(5)),
+/// so it is no proof that there is none.
+fn some_children() -> Vec<pid_t> {
     let own = std::process::id() as pid_t;
     let listed = fs::read_to_string(format!("/proc/self/task/{own}/children")).unwrap_or_default();
     let found: Vec<pid_t> = (listed.split_whitespace())
         .filter_map(|pid| pid.parse().ok())
         .collect();
-    if !found.is_empty() {
-        return found;
+    match found.is_empty() {
+        false => found,
+        true => children().collect(),
     }
-    // None of this thread, or no list.
-    processes()
-        .filter(|pid| parent_of(*pid) == Some(own))
-        .collect()
+}
+
+fn children() -> impl Iterator<Item = pid_t> {
+    let own = std::process::id() as pid_t;
+    processes().filter(move |pid| parent_of(*pid) == Some(own))
 }
 
 pub fn processes() -> impl Iterator<Item = pid_t> {
