@@ -280,9 +280,8 @@ class _Server(http.server.ThreadingHTTPServer):
         super().process_request(request, client_address)  # type: ignore[arg-type]
 
     def process_request_thread(self, request: object, client_address: object) -> None:
-        late = threading.Timer(
-            _CLIENT_S, _hang_up, (request,)
-        )  # a socket's own timeout begins anew with every byte
+        # the timeout of a socket begins again with every byte
+        late = threading.Timer(_CLIENT_S, _hang_up, (request,))
         late.daemon = True
         late.start()
         try:
