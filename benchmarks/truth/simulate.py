@@ -74,6 +74,7 @@ TABLES: dict[str, Table] = {
     "slow-runs": stalls.slow_runs_table,
     "mean-ratio": stalls.mean_ratio_table,
     "statistics": stalls.statistics_table,
+    "capped-means": stalls.capped_means_table,
     "budget": budgets.budget,
     "budget-errors": budgets.budget_errors,
     "races": races.races,
@@ -88,6 +89,7 @@ TABLES: dict[str, Table] = {
     "switching-costs": switchback.switching_costs,
     "building-up": switchback.building_up,
     "durability-runs": powercuts.durability_runs,
+    "skewed-controls": skewed.controls_table,
 }
 
 #: tables that have no place in the documents, which give their results in a sentence
@@ -114,8 +116,17 @@ PRINTED_ONLY = frozenset(
         "fleet-stopped",
         "unequal-scatter",
         "mean-ratio",
+        "skewed-controls",
         "slow-run-alarms",
         "statistics",
+        "slow-runs",
+        "recorded-races",
+        "usual-choice",
+        "switchback-carry-over",
+        "switchback-residue",
+        "switching-costs",
+        "building-up",
+        "switchback-washout",
     }
 )
 

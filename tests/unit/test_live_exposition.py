@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import math
 import socket
+import threading
 import time
 from contextlib import suppress
 from itertools import pairwise
@@ -127,6 +129,31 @@ def test_clients_that_say_nothing_do_not_stop_the_trial() -> None:
         silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(3 * MOST_AT_ONCE)]
         exporter.update(RUNNING)
         for one in silent:
+            one.close()
+
+
+def test_scrapers_that_take_too_long_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iotrial.live.exposition._CLIENT_S", 0.5)
+    stop = threading.Event()
+
+    def drip(one: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            one.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+            while not stop.wait(0.1):
+                one.sendall(b"x")
+
+    with Exporter() as exporter:
+        port = int(exporter.url.split(":")[2].split("/")[0])
+        slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(MOST_AT_ONCE)]
+        threads = [threading.Thread(target=drip, args=(one,)) for one in slow]
+        for thread in threads:
+            thread.start()
+        time.sleep(1.0)
+        for _ in range(MOST_AT_ONCE):
+            assert fetch(port, "/metrics")[0] == 200
+        stop.set()
+        for thread, one in zip(threads, slow, strict=True):
+            thread.join()
             one.close()
 
 
