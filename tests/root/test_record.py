@@ -12,6 +12,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from breaking import processes_with
 from running import iotrial
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "record.schema.json").read_text())
@@ -172,6 +173,17 @@ def test_only_root_may_record(data: Path) -> None:
     assert done.returncode == 2
     assert "only root may do" in done.stderr
     assert not Path("/var/tmp/never.iotrace").exists()
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    "leaves",
+    ["setsid sleep 83295 &", "(trap '' TERM HUP; (setsid sleep 83295 >/dev/null 2>&1 &) &); sleep 0.2;"],
+)
+def test_what_the_command_leaves_running_ends_with_the_recording(data: Path, leaves: str) -> None:
+    done = iotrial("record", "-o", "../app.iotrace", "--", "sh", "-c", f"{leaves} cat known", cwd=data)
+    assert "1" * 5000 in done.stdout
+    assert processes_with("83295") == []
 
 
 @pytest.mark.root

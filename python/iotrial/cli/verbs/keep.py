@@ -48,6 +48,9 @@ def command(trial: str | None, as_json: bool) -> None:
                 hint="`iotrial revert`, then `iotrial apply` again",
             )
         kept = keep_record(records, record, partial(watchdog.disarm, machine, record.timer))
+    for step in kept.steps:
+        if (drift := step.drift(machine)) is not None:
+            warn(f"setting changed by something else since `iotrial apply`: {step.target}: {drift}")
     for problem in kept.problems:
         warn(problem)
     if as_json:
