@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Sequence
 from pathlib import Path
 
+from iotrial.errors import LabError
 from iotrial.knobs.declaration import Safety
 from iotrial.lab.target import MountInfo
 from iotrial.study.model import Better, Scale
@@ -108,13 +110,19 @@ class Crash(BaseException):
 
 
 class FakeMachine(Machine):
-    """A machine on a tree. ``crash_at``: the number of the primitive at which it stops. ``ran``: the programs it started."""
+    """A machine on a tree. ``crash_at``: the number of the primitive at which it stops. ``ran``: the programs it started.
+
+    ``missing``: programs that are not installed; ``full``: folders on a disk without space; ``now_s``: the time since boot.
+    """
 
     def __init__(self, root: Path, crash_at: int | None = None) -> None:
         super().__init__(root)
         self.ticks, self.crash_at = 0, crash_at
         self.ran: list[tuple[str, ...]] = []
         self.refused: set[str] = set()
+        self.missing: set[str] = set()
+        self.full: set[str] = set()
+        self.now_s = 1000.0
 
     def tick(self) -> None:
         self.ticks += 1
@@ -123,10 +131,15 @@ class FakeMachine(Machine):
 
     @property
     def uptime_s(self) -> float:
-        return 1000.0
+        return self.now_s
+
+    def has_program(self, name: str) -> bool:
+        return name not in self.missing
 
     def replace(self, path: str, content: bytes, *, like: FileFacts) -> None:
         self.tick()
+        if any(path.startswith(folder) for folder in self.full):
+            raise OSError(errno.ENOSPC, "No space left on device")
         self.at(path).with_name(self.at(path).name + DRAFT).write_bytes(content[: len(content) // 2])
         self.tick()
         super().replace(path, content, like=like)
@@ -156,7 +169,7 @@ class FakeMachine(Machine):
         self.tick()
         text = self.text(path) or ""
         if path in self.refused:
-            value = text
+            return
         if "[" in text:
             words = text.replace("[", "").replace("]", "").split()
             super().write_live(path, " ".join(f"[{word}]" if word == value else word for word in words))
@@ -198,6 +211,8 @@ class FakeMachine(Machine):
 
     def run(self, *argv: str, timeout_s: float = 60) -> None:
         self.tick()
+        if argv[0] in self.missing:
+            raise LabError(f"running {' '.join(argv)}: No such file or directory")
         self.ran.append(argv)
         if argv[:2] == ("tuned-adm", "profile"):
             self.at("/etc/tuned/active_profile").write_text(" ".join(argv[2:]) + "\n")

@@ -1,8 +1,12 @@
 """Reverts settings that are not kept: after a time limit, after iotrial has died, and at the next boot.
 
-With systemd a transient timer (systemd-run(1)) runs ``iotrial revert --unkept`` at the end of the time, and a unit in /etc
-runs it early at each boot, as long as something waits to be kept. Without systemd a detached process waits for the time, and
-a line for cron (crontab(5), ``@reboot``) covers a reboot, if cron runs; if not, a reboot is not covered, and apply says so.
+With systemd a transient timer (systemd-run(1)) runs ``iotrial revert --unkept`` at the end of the time, again if it fails, and
+a unit in /etc runs it early at each boot, as long as something waits to be kept. Without systemd a detached process waits for
+the time, and a line for cron (crontab(5), ``@reboot``) covers a reboot, if cron runs; if not, a reboot is not covered, and
+apply says so.
+
+A watchdog depends on its own record only, tries again, and writes what happens to the system log and to ``LOG``. Without
+systemd a second small process starts it again if it is killed (``revive``).
 """
 
 from __future__ import annotations
@@ -11,12 +15,26 @@ import os
 import shlex
 import subprocess
 import sys
+import syslog
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from iotrial.errors import LabError
-from iotrial.tune.applied import FOLDER, AnyStep, FileStep, FolderStep, LinkStep, Record, Records, ReloadStep
+from iotrial.tune.applied import (
+    FOLDER,
+    AnyStep,
+    FileStep,
+    FolderStep,
+    LinkStep,
+    Record,
+    Records,
+    ReloadStep,
+    revert,
+)
 from iotrial.tune.conflicts import MARK
 from iotrial.tune.machine import Machine
 
@@ -26,6 +44,20 @@ _WANTS = f"{_UNITS}/sysinit.target.wants"
 _CRON = "/etc/cron.d/iotrial-applied"
 _CRON_RUNS = ("/run/crond.pid", "/run/cron.pid", "/var/run/crond.pid")
 _UNKEPT = ("revert", "--unkept")
+#: what all watchdogs have to say, one line each, besides the system log
+LOG = "/var/lib/iotrial/watchdog.log"
+_LONGEST_LOG = 1 << 20
+#: options of systemd-run(1): a service that fails or is killed is started again
+RESTARTED = (
+    "--property=Restart=on-failure", "--property=RestartSec=2s",
+    "--property=StartLimitIntervalSec=1d", "--property=StartLimitBurst=100",
+)  # fmt: skip
+#: why a record was reverted
+NOT_IN_TIME = "it was not kept in time"
+_LOOKS_EVERY_S = 1.0
+_LONGEST_PAUSE_S = 60.0
+#: the longest time in which settings wait to be kept, and an hour to take them back
+_LONGEST_WAIT_S = 90_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,22 +146,27 @@ def arm(machine: Machine, kind: str, record: Record) -> None:
     if kind == "systemd":
         machine.run(
             "systemd-run", "--quiet", "--collect", f"--unit={timer_name(record)}", f"--on-active={within_s:.0f}s",
-            "--timer-property=AccuracySec=1s", *program(), *_UNKEPT,
+            "--timer-property=AccuracySec=1s", *RESTARTED, *program(), *_UNKEPT,
         )  # fmt: skip
         return
-    script = f"from iotrial.tune.watchdog import stand_by; stand_by({record.short!r})"
-    detach([*program()[:-2], "-c", script])
+    detach(_waiting(record.short))
 
 
-def detach(argv: list[str]) -> None:
+def _waiting(short: str) -> list[str]:
+    script = f"from iotrial.tune.watchdog import stand_by; stand_by({short!r})"
+    return [*program()[:-2], "-c", script]
+
+
+def detach(argv: list[str], *, stdin: int = subprocess.DEVNULL, environment: dict[str, str] | None = None) -> None:
     """Start a process that outlives this one, its terminal and its session. Raises LabError."""
     try:
         process = subprocess.Popen(
             argv,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
+            env=environment,
             start_new_session=True,
             close_fds=True,
         )
@@ -141,6 +178,32 @@ def detach(argv: list[str]) -> None:
         return
 
 
+class Reviver:
+    """A second process, which starts a watchdog again if that is killed. systemd does so itself (``RESTARTED``).
+
+    It is a shell that reads a pipe which only the watchdog can write to: the kernel closes it when the watchdog dies, in
+    whatever way. Its command line has no name of Python or iotrial, by which both could be killed at once.
+    """
+
+    _SCRIPT = 'read -r word || eval "exec $AGAIN"'
+
+    def __init__(self, command: Sequence[str]) -> None:
+        reading, self._writing = os.pipe()
+        try:
+            environment = {"PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"), "AGAIN": shlex.join(command)}
+            detach(["/bin/sh", "-c", self._SCRIPT], stdin=reading, environment=environment)
+        except LabError as error:
+            log(error.message)
+        finally:
+            os.close(reading)
+
+    def release(self) -> None:
+        """Let it end: the watchdog has done its work."""
+        with suppress(OSError):
+            os.write(self._writing, b"done\n")
+        os.close(self._writing)
+
+
 def disarm(machine: Machine, kind: str, record: Record) -> None:
     """Stop the timer; a waiting process ends by itself, as it looks at the record every second."""
     if kind == "systemd" and machine.is_this:
@@ -150,14 +213,90 @@ def disarm(machine: Machine, kind: str, record: Record) -> None:
             return  # it has gone off, or the machine was started again since
 
 
-def stand_by(short: str) -> None:
-    """Wait until a record is due, and revert it; end if it was kept or reverted before. Runs as a separate process."""
-    records = Records(Machine())
-    while True:
-        found = next((one for one in records.all() if one.short == short), None)
-        if found is None or not found.unkept:
-            return
-        if found.is_due(records.machine):
-            subprocess.run([*program(), *_UNKEPT], check=False)
-            return
-        time.sleep(1)
+def log(text: str, machine: Machine | None = None) -> None:
+    """Write a line to the system log, to standard error and to the watchdogs' own log. Never fails."""
+    machine = machine or Machine()
+    line = f"{datetime.now(UTC).isoformat(timespec='seconds')} {' '.join(text.split())}\n"
+    if machine.is_this:
+        syslog.openlog("iotrial", syslog.LOG_PID, syslog.LOG_DAEMON)
+        syslog.syslog(syslog.LOG_WARNING, text.replace("\0", ""))
+        with suppress(OSError, ValueError):
+            sys.stderr.write(f"iotrial: {text}\n")
+    place = machine.at(LOG)
+    with suppress(OSError):
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(place, flags, 0o600)
+        try:
+            if os.fstat(descriptor).st_size < _LONGEST_LOG:
+                os.write(descriptor, line.encode(errors="replace"))
+        finally:
+            os.close(descriptor)
+
+
+def stand_by(short: str, machine: Machine | None = None) -> None:
+    """Wait until a record is due, and revert it; end if it was kept or reverted before. Runs as a separate process.
+
+    Other records do not matter. If its own becomes unreadable or is removed, what it held before counts.
+    """
+    records = Records(machine or Machine())
+    reviver = Reviver(_waiting(short)) if records.machine.is_this else None
+    waiting = Waiting(records, short)
+    while not waiting.is_over():
+        time.sleep(waiting.pause_s)
+    if reviver is not None:
+        reviver.release()
+
+
+class Waiting:
+    """The waiting process: looks at its record, and takes it back when it is due, until that succeeds.
+
+    ``pause_s``: seconds until the next look; it doubles while taking back fails.
+    """
+
+    def __init__(self, records: Records, short: str) -> None:
+        self.pause_s = _LOOKS_EVERY_S
+        self._records = records
+        self._short = short
+        self._last: Record | None = None
+        self._logged: set[str] = set()
+        self._give_up_s = records.machine.uptime_s + _LONGEST_WAIT_S
+
+    def is_over(self) -> bool:
+        """Look once. Returns whether nothing is left to do."""
+        if self._records.machine.uptime_s > self._give_up_s:
+            self._log("not taken back; gave up. `iotrial revert` tries again")
+            return True
+        try:
+            found = self._current()
+            if found is None or not found.is_due(self._records.machine):
+                return found is not None and not found.unkept
+            with self._records.lock():
+                found = self._current() or found
+                if not found.unkept:
+                    return True
+                done = revert(self._records, found, why=NOT_IN_TIME)
+        except Exception as error:  # it must not die, whatever fails
+            self._log(f"{type(error).__name__}: {error}; trying again")
+            done = None
+        if done is not None and not done.problems:
+            self._log("not kept in time; taken back")
+            return True
+        for problem in () if done is None else done.problems:
+            self._log(f"not kept in time; {problem}; trying again")
+        self.pause_s = min(2 * self.pause_s, _LONGEST_PAUSE_S)
+        return False
+
+    def _current(self) -> Record | None:
+        """Return the record, or what it was when it could last be read; None if it never could."""
+        try:
+            self._last = self._records.one(self._short)
+        except (LabError, FileNotFoundError) as error:
+            self._log(f"its record cannot be read: {error}")
+        return self._last
+
+    def _log(self, text: str) -> None:
+        """Write a line to the log, each only once."""
+        if text not in self._logged:
+            self._logged.add(text)
+            log(f"settings of trial {self._short}: {text}", self._records.machine)

@@ -12,8 +12,9 @@ from msgspec import UNSET, Meta, UnsetType
 from iotrial.cli.options import json_option
 from iotrial.cli.output import confirmed, tell
 from iotrial.documents import JsonDocument, JsonObject, Labels, json_text
+from iotrial.durable import Damage
 from iotrial.errors import RequestError, RestoreError
-from iotrial.lab.journal import Damage, Entry, Journal
+from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.knob import Undone
 from iotrial.lab.lock import MachineLock
 from iotrial.lab.restore import restore
