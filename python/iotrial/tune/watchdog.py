@@ -5,8 +5,8 @@ a unit in /etc runs it early at each boot, as long as something waits to be kept
 the time, and a line for cron (crontab(5), ``@reboot``) covers a reboot, if cron runs; if not, a reboot is not covered, and
 apply says so.
 
-A watchdog depends on its own record only, tries again, and writes what happens to the system log and to ``LOG``. Without
-systemd a second small process starts it again if it is killed (``revive``).
+A watchdog depends on its own record only, tries again, and writes what happens to the system log and to ``LOG``. If it is
+killed, systemd or a shell starts it again (``detach``).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from iotrial.errors import LabError
+from iotrial.paths import state_folder
 from iotrial.tune.applied import (
     FOLDER,
     AnyStep,
@@ -149,59 +150,36 @@ def arm(machine: Machine, kind: str, record: Record) -> None:
             "--timer-property=AccuracySec=1s", *RESTARTED, *program(), *_UNKEPT,
         )  # fmt: skip
         return
-    detach(_waiting(record.short))
+    script = f"from iotrial.tune.watchdog import stand_by; stand_by({record.short!r})"
+    detach([*program()[:-2], "-c", script])
 
 
-def _waiting(short: str) -> list[str]:
-    script = f"from iotrial.tune.watchdog import stand_by; stand_by({short!r})"
-    return [*program()[:-2], "-c", script]
+#: runs $WATCHDOG until it ends by itself; the pauses bound how often one that fails at once is started
+_SUPERVISOR = """echo -1000 2>/dev/null >/proc/self/oom_score_adj
+n=0
+until eval "$WATCHDOG"; do n=$((n + 1)); [ $n -lt 1000 ] || exit 1; sleep 1; done"""
 
 
-def detach(argv: list[str], *, stdin: int = subprocess.DEVNULL, environment: dict[str, str] | None = None) -> None:
-    """Start a process that outlives this one, its terminal and its session. Raises LabError."""
+def detach(argv: Sequence[str]) -> None:
+    """Start a watchdog that outlives this process, its terminal and its session. Raises LabError.
+
+    Its parent is a shell that starts it again if it is killed, as systemd does with ``RESTARTED``. The shell's command line
+    names neither Python nor iotrial, so that a kill by name does not end both. The kernel kills them last when memory runs out.
+    """
+    path = os.environ.get("PATH") or "/usr/sbin:/usr/bin:/sbin:/bin"
     try:
-        process = subprocess.Popen(
-            argv,
-            stdin=stdin,
+        subprocess.Popen(
+            ["/bin/sh", "-c", _SUPERVISOR],
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
-            env=environment,
+            env={"PATH": path, "WATCHDOG": shlex.join(argv)},
             start_new_session=True,
             close_fds=True,
         )
     except OSError as error:
         raise LabError(f"starting the process that takes the settings back: {error.strerror}") from error
-    try:
-        Path(f"/proc/{process.pid}/oom_score_adj").write_text("-1000")
-    except OSError:
-        return
-
-
-class Reviver:
-    """A second process, which starts a watchdog again if that is killed. systemd does so itself (``RESTARTED``).
-
-    It is a shell that reads a pipe which only the watchdog can write to: the kernel closes it when the watchdog dies, in
-    whatever way. Its command line has no name of Python or iotrial, by which both could be killed at once.
-    """
-
-    _SCRIPT = 'read -r word || eval "exec $AGAIN"'
-
-    def __init__(self, command: Sequence[str]) -> None:
-        reading, self._writing = os.pipe()
-        try:
-            environment = {"PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"), "AGAIN": shlex.join(command)}
-            detach(["/bin/sh", "-c", self._SCRIPT], stdin=reading, environment=environment)
-        except LabError as error:
-            log(error.message)
-        finally:
-            os.close(reading)
-
-    def release(self) -> None:
-        """Let it end: the watchdog has done its work."""
-        with suppress(OSError):
-            os.write(self._writing, b"done\n")
-        os.close(self._writing)
 
 
 def disarm(machine: Machine, kind: str, record: Record) -> None:
@@ -214,15 +192,14 @@ def disarm(machine: Machine, kind: str, record: Record) -> None:
 
 
 def log(text: str, machine: Machine | None = None) -> None:
-    """Write a line to the system log, to standard error and to the watchdogs' own log. Never fails."""
-    machine = machine or Machine()
+    """Write a line to the system log, to standard error and to ``LOG``, or in the user's state folder. Never fails."""
     line = f"{datetime.now(UTC).isoformat(timespec='seconds')} {' '.join(text.split())}\n"
-    if machine.is_this:
+    if machine is None or machine.is_this:
         syslog.openlog("iotrial", syslog.LOG_PID, syslog.LOG_DAEMON)
         syslog.syslog(syslog.LOG_WARNING, text.replace("\0", ""))
         with suppress(OSError, ValueError):
             sys.stderr.write(f"iotrial: {text}\n")
-    place = machine.at(LOG)
+    place = state_folder() / Path(LOG).name if machine is None else machine.at(LOG)
     with suppress(OSError):
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -240,12 +217,9 @@ def stand_by(short: str, machine: Machine | None = None) -> None:
     Other records do not matter. If its own becomes unreadable or is removed, what it held before counts.
     """
     records = Records(machine or Machine())
-    reviver = Reviver(_waiting(short)) if records.machine.is_this else None
     waiting = Waiting(records, short)
     while not waiting.is_over():
         time.sleep(waiting.pause_s)
-    if reviver is not None:
-        reviver.release()
 
 
 class Waiting:
