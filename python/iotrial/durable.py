@@ -6,7 +6,9 @@ After a power cut a file has its old or its new content, never a part of it. A f
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -24,6 +26,7 @@ NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 #: bytes; no file that we keep is nearly that long
 LONGEST = 64 << 20
+_SEAL = re.compile(rb"\n([0-9a-f]{64})\n\Z")
 _KINDS = {
     stat.S_IFLNK: "a link", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket",
     stat.S_IFBLK: "a block device", stat.S_IFCHR: "a character device",
@@ -95,10 +98,15 @@ def refuse_foreign(path: Path) -> os.stat_result:
     return seen
 
 
-def read_own(path: Path) -> bytes:
-    """Return the content of a regular file that only we can write.
+def sealed(content: bytes) -> bytes:
+    """Return content with its checksum as the last line, which ``read_own`` checks: a bit may have changed on the disk."""
+    return content + b"\n" + hashlib.sha256(content).hexdigest().encode() + b"\n"
 
-    Raises FileNotFoundError, and DamageError for anything else that is in its place or cannot be read.
+
+def read_own(path: Path) -> bytes:
+    """Return the content of a regular file that only we can write, without its checksum; older ones have none.
+
+    Raises FileNotFoundError, and DamageError for anything else that is in its place, cannot be read, or has changed.
     """
     try:
         seen = refuse_foreign(path)
@@ -115,6 +123,13 @@ def read_own(path: Path) -> bytes:
         raise DamageError(Damage(path, error.strerror or str(error))) from error
     if len(content) > LONGEST:
         raise DamageError(Damage(path, f"longer than {LONGEST:,} bytes"))
+    seal = _SEAL.search(content)
+    if seal is None:
+        return content
+    content = content[: seal.start()]
+    if hashlib.sha256(content).hexdigest().encode() != seal[1]:
+        hint = "look at the file: it names what was changed and the original value; if you have edited it, remove the last line"
+        raise DamageError(Damage(path, "its content has another checksum than it was written with", hint=hint))
     return content
 
 

@@ -312,7 +312,10 @@ SPOILED = {
     "a folder": lambda path: (path.unlink(), path.mkdir()),
     "a FIFO": lambda path: (path.unlink(), os.mkfifo(path, 0o600)),
     "a link": lambda path: (path.rename(path.with_suffix(".x")), path.symlink_to(path.with_suffix(".x"))),
-    "of another trial": lambda path: path.write_bytes(path.read_bytes().replace(b'"trial":"', b'"trial":"x', 1)),
+    "of another trial": lambda path: path.write_bytes(
+        path.read_bytes().splitlines()[0].replace(b'"trial":"', b'"trial":"x', 1)
+    ),
+    "a changed bit": lambda path: path.write_bytes(path.read_bytes().replace(b'"after":"10"', b'"after":"14"')),
 }
 
 

@@ -26,6 +26,7 @@ from iotrial.durable import (
     read_own,
     refuse_foreign,
     replacing,
+    sealed,
     sync_folder,
 )
 from iotrial.errors import LabError
@@ -229,7 +230,7 @@ class Journal:
             path = self.path(entry.number)
             # mode 0600 whatever the umask: entries that others could write are rejected
             with replacing(path, path.with_suffix(".draft")) as file:
-                file.write(json.dumps({"version": VERSION, **asdict(entry)}).encode())
+                file.write(sealed(json.dumps({"version": VERSION, **asdict(entry)}).encode()))
             if not self._is_marked:
                 os.close(os.open(self.mark, NEW_FILE, 0o600))
                 sync_folder(self.mark.parent)

@@ -24,7 +24,7 @@ from msgspec import structs
 
 from iotrial.decoding import decode
 from iotrial.documents import JsonObject
-from iotrial.durable import Damage, DamageError, read_each, read_own, sync_folder
+from iotrial.durable import Damage, DamageError, read_each, read_own, sealed, sync_folder
 from iotrial.errors import IotrialError, KnobError, LabError, RequestError
 from iotrial.lab.knobs.setting import chosen_word
 from iotrial.tune.choice import Choice
@@ -500,7 +500,7 @@ class Records:
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o700)
             facts = structs.replace(FileFacts.ours(), mode=0o600)
-            self.machine.replace(self.path(record.trial), msgspec.json.encode(record), like=facts)
+            self.machine.replace(self.path(record.trial), sealed(msgspec.json.encode(record)), like=facts)
             sync_folder(folder.parent)
         except OSError as error:
             raise LabError(f"writing {self.path(record.trial)}: {error.strerror}") from error
