@@ -112,6 +112,7 @@ KINDS: dict[str, Callable[[Path, random.Random], None]] = {
     "draft too": _draft_too, "removed": _removed, "foreign owner": _foreign_owner, "foreign writer": _foreign_writer,
     "unreadable": _unreadable, "link": _link, "FIFO": _fifo, "socket": _socket, "folder": _folder, "copied": _copied,
 }  # fmt: skip
+_OF_CONTENT = frozenset({"cut", "torn", "bits", "longer", "garbage"})
 #: after these the file itself can still be used
 HARMLESS = frozenset({"draft too", "copied"})
 
@@ -122,10 +123,12 @@ def spoil(paths: list[Path], draw: random.Random) -> dict[Path, str]:
     chosen = draw.sample(paths, min(len(paths), draw.choice((1, 1, 2, 3))))
     done = {}
     for path in chosen:
-        name = draw.choice(names)
+        name, before = draw.choice(names), path.read_bytes()
         try:
             KINDS[name](path, draw)
         except ValueError:  # an empty file has no byte to change
+            continue
+        if name in _OF_CONTENT and path.read_bytes() == before:  # changed twice, or by chance to the same
             continue
         done[path] = name
     return done

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,13 +117,14 @@ class Site:
         kinds: tuple[str, ...] = (),
         kill_after: float | None = None,
         signal_number: int = signal.SIGKILL,
+        environment: Mapping[str, str] | None = None,
     ) -> Ended:
         """Run the program to its end, or kill it: at a step, or after some seconds."""
         steps = self.output / "steps"
         steps.unlink(missing_ok=True)
         pid = self._forks.begin(
-            argv=argv, environment=self.environment(probe or find_binary()), cwd=str(self.folder),
-            output=str(self.output), die_at=die_at, kinds=kinds,
+            argv=argv, environment={**self.environment(probe or find_binary()), **(environment or {})},
+            cwd=str(self.folder), output=str(self.output), die_at=die_at, kinds=kinds,
         )  # fmt: skip
         began = time.monotonic()
         if kill_after is not None:

@@ -172,22 +172,27 @@ class FakeMachine(Machine):
             return
         if "[" in text:
             words = text.replace("[", "").replace("]", "").split()
-            super().write_live(path, " ".join(f"[{word}]" if word == value else word for word in words))
-        else:
-            super().write_live(path, value)
+            value = " ".join(f"[{word}]" if word == value else word for word in words)
+        self._set(path, value)
         self._drag(path, value)
         self.tick()
+
+    def _set(self, path: str, text: str) -> None:
+        """Write a kernel file in one step, as the kernel does: a kill never leaves an empty one."""
+        draft = self.root.with_name(f"{self.root.name}.draft")
+        draft.write_text(text)
+        os.replace(draft, self.at(path))
 
     def _drag(self, path: str, value: str) -> None:
         """Change what the kernel changes along with a setting."""
         if path.endswith("queue/scheduler"):
-            self.at(path.replace("scheduler", "nr_requests")).write_text("256")
-        if path.endswith("transparent_hugepage/enabled") and value == "never":
-            self.at("/proc/sys/vm/min_free_kbytes").write_text("45056")
+            self._set(path.replace("scheduler", "nr_requests"), "256")
+        if path.endswith("transparent_hugepage/enabled") and "[never]" in value:
+            self._set("/proc/sys/vm/min_free_kbytes", "45056")
         if path.endswith("vm/dirty_bytes"):
-            self.at("/proc/sys/vm/dirty_ratio").write_text("0")
+            self._set("/proc/sys/vm/dirty_ratio", "0")
         if path.endswith("vm/dirty_ratio"):
-            self.at("/proc/sys/vm/dirty_bytes").write_text("0")
+            self._set("/proc/sys/vm/dirty_bytes", "0")
 
     def remount(self, mount: MountInfo, atime: Sequence[str], option: str = "") -> None:
         self.tick()
@@ -198,7 +203,7 @@ class FakeMachine(Machine):
                 plain = [w for w in words[5].split(",") if w not in ("noatime", "relatime", "nodiratime")]
                 words[5] = ",".join([*plain, *(w for w in atime if w != "strictatime")])
                 lines[number] = " ".join(words)
-        self.at("/proc/self/mountinfo").write_text("\n".join(lines) + "\n")
+        self._set("/proc/self/mountinfo", "\n".join(lines) + "\n")
         if option:
             file = self.at("/proc/fs/ext4/sdb/options")
             key = option.partition("=")[0].removeprefix("no")
@@ -206,7 +211,7 @@ class FakeMachine(Machine):
             at = next(
                 i for i, w in enumerate(file.read_text().split()) if w.partition("=")[0] in (key, f"no{key}")
             )
-            file.write_text("\n".join([*kept[:at], option, *kept[at:]]) + "\n")
+            self._set("/proc/fs/ext4/sdb/options", "\n".join([*kept[:at], option, *kept[at:]]) + "\n")
         self.tick()
 
     def run(self, *argv: str, timeout_s: float = 60) -> None:
