@@ -81,7 +81,7 @@ class Site:
 
     def environment(self, probe: Path) -> dict[str, str]:
         # with the last one, tests of other workers know whose processes these are
-        names = ("PATH", "HOME", "PYTEST_XDIST_WORKER")
+        names = ("PATH", "HOME", "PYTHONPATH", "PYTEST_XDIST_WORKER")
         kept = {name: os.environ[name] for name in names if name in os.environ}
         return {**kept, "XDG_STATE_HOME": str(self.state_home), "IOTRIAL_PROBE": str(probe), "TERM": "dumb"}
 
