@@ -128,8 +128,10 @@ def read_own(path: Path) -> bytes:
         return content
     content = content[: seal.start()]
     if hashlib.sha256(content).hexdigest().encode() != seal[1]:
-        hint = "look at the file: it names what was changed and the original value; if you have edited it, remove the last line"
-        raise DamageError(Damage(path, "its content has another checksum than it was written with", hint=hint))
+        hint = "the file names what was changed and the original value; if you have edited it, remove its last line"
+        raise DamageError(
+            Damage(path, "its content has another checksum than it was written with", hint=hint)
+        )
     return content
 
 

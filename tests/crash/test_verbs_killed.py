@@ -1,7 +1,7 @@
 """SIGKILL at random instants of every verb that changes something: after ``restore`` or ``revert`` nothing is left.
 
-``apply``, ``keep`` and ``revert`` act on a tree of files that behaves like a machine; the others on a disk of their own. The long
-tier has 1,000 kills in all. The instants are drawn from ``SEED``, a verb and a number; where a process is by then varies.
+``apply``, ``keep`` and ``revert`` act on a tree of files that behaves like a machine; the others on a disk of their own. The
+long tier has 1,000 kills in all. The instants are drawn from ``SEED``, a verb and a number; where a process is then varies.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import pytest
 import studies
 from usersite import Site, site
 
-TESTS = Path(__file__).parents[1]
-sys.path[:0] = [str(TESTS / "unit"), str(TESTS / "root")]
+sys.path.insert(0, str(Path(__file__).parents[1] / "root"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 
 from breaking import eventually, processes_with
 from machine_trees import image, tree
@@ -106,7 +106,9 @@ def own_state(place: Site) -> dict[str, object]:
     return {
         **{f"queue {file.name}": file.read_text() for file in sorted(queue.iterdir()) if file.name in QUEUE},
         **{f"file {name}": untimed(facts) for name, facts in host_state.files(place.disk).items()},
-        "mounts": [line for line in Path("/proc/self/mounts").read_text().splitlines() if place.token in line],
+        "mounts": [
+            line for line in Path("/proc/self/mounts").read_text().splitlines() if place.token in line
+        ],
         "space": host_state.space(place.disk),
         "processes": host_state.processes(place.token),
     }
@@ -117,7 +119,15 @@ def untimed(facts: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(one for one in facts if not (isinstance(one, tuple) and one[0] == "atime"))
 
 
-QUEUE = ("read_ahead_kb", "scheduler", "nr_requests", "wbt_lat_usec", "max_sectors_kb", "rotational", "nomerges")
+QUEUE = (
+    "read_ahead_kb",
+    "scheduler",
+    "nr_requests",
+    "wbt_lat_usec",
+    "max_sectors_kb",
+    "rotational",
+    "nomerges",
+)
 
 
 def in_place(place: Site) -> tuple[str, ...]:
@@ -138,7 +148,8 @@ def in_a_lab(place: Site) -> tuple[str, ...]:
     path = place.folder / "folder.toml"
     path.write_text(studies.ALL["folder"])
     return (
-        "run", str(path), "--on", str(place.home), "--no-stop", "--blocks", "1", "--no-controls", "--trust", "--yes", "--json",
+        "run", str(path), "--on", str(place.home), "--no-stop", "--blocks", "1", "--no-controls", "--trust", "--yes",
+        "--json",
     )  # fmt: skip
 
 
@@ -155,7 +166,7 @@ WORDS = {"try": in_place, "restore": in_place, "run": in_a_lab, "record": record
 
 @pytest.mark.parametrize(("verb", "times"), [one for verb in WORDS for one in tiers(verb)])
 def test_killed_on_a_disk_of_its_own_nothing_is_left(place: Site, verb: str, times: int) -> None:
-    """For ``live`` the watchdog is killed in the same instant in half of the cases; for ``restore`` that is killed, after a trial."""
+    """For ``live`` the watchdog is killed too in half of the cases; for ``restore`` a killed trial comes first."""
     before = own_state(place)
     whole = place.run(*WORDS[verb](place))
     assert whole.status in (0, 3), whole.stderr

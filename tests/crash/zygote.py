@@ -13,8 +13,9 @@ from pathlib import Path
 
 from steps import Steps
 
-TESTS = Path(__file__).parents[1]
-sys.path[:0] = [str(TESTS), str(TESTS / "unit"), str(TESTS / "root")]
+sys.path.insert(0, str(Path(__file__).parents[1] / "root"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from forking import Order, serve
 

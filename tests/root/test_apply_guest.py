@@ -73,7 +73,9 @@ def test_the_timer_takes_back_what_nobody_keeps(guest: Guest) -> None:
 def test_the_timer_takes_back_beside_a_record_that_cannot_be_read_and_without_udevadm(guest: Guest) -> None:
     """The record of another trial is spoiled for good; a program that was there at apply is gone."""
     before = guest.run(STATE)
-    guest.run(f"{APPLY} --within 10s; echo spoiled > /var/lib/iotrial/applied/ffffffff.json; mv $(which udevadm) /run/gone")
+    guest.run(
+        f"{APPLY} --within 10s; echo spoiled > /var/lib/iotrial/applied/ffffffff.json; mv $(which udevadm) /run/gone"
+    )
     guest.wait_until("cat /proc/sys/vm/swappiness", "60")
     guest.wait_until("grep -c 'taken back' /var/lib/iotrial/watchdog.log", "1")
     guest.run("mv /run/gone /usr/bin/udevadm")

@@ -181,7 +181,7 @@ class FakeMachine(Machine):
         """Write a kernel file in one step, as the kernel does: a kill never leaves an empty one."""
         draft = self.root.with_name(f"{self.root.name}.draft")
         draft.write_text(text)
-        os.replace(draft, self.at(path))
+        draft.replace(self.at(path))
 
     def _drag(self, path: str, value: str) -> None:
         """Change what the kernel changes along with a setting."""

@@ -315,7 +315,9 @@ SPOILED = {
     "of another trial": lambda path: path.write_bytes(
         path.read_bytes().splitlines()[0].replace(b'"trial":"', b'"trial":"x', 1)
     ),
-    "a changed bit": lambda path: path.write_bytes(path.read_bytes().replace(b'"after":"10"', b'"after":"14"')),
+    "a changed bit": lambda path: path.write_bytes(
+        path.read_bytes().replace(b'"after":"10"', b'"after":"14"')
+    ),
 }
 
 

@@ -374,7 +374,9 @@ def test_verbs_take_what_they_can_beside_a_record_that_cannot_be_read(run: Any, 
     assert "Nothing is applied" in run("revert").output
 
 
-def test_the_timer_logs_what_it_does_and_what_it_cannot_read(run: Any, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_timer_logs_what_it_does_and_what_it_cannot_read(
+    run: Any, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = image(root)
     monkeypatch.setattr(revert, "_PATIENT_S", 0.5)
     run("apply", "--yes", of=trial("swappiness"))
@@ -382,7 +384,10 @@ def test_the_timer_logs_what_it_does_and_what_it_cannot_read(run: Any, root: Pat
     spoiled.mkdir(mode=0o700)
     (root / "proc/sys/kernel/random/boot_id").write_text("boot-2")
     refused(run, "revert", "--unkept")
-    assert image(root) == {**before, "proc/sys/kernel/random/boot_id": image(root)["proc/sys/kernel/random/boot_id"]}
+    assert image(root) == {
+        **before,
+        "proc/sys/kernel/random/boot_id": image(root)["proc/sys/kernel/random/boot_id"],
+    }
     taken_back, unreadable = (root / "var/lib/iotrial/watchdog.log").read_text().splitlines()
     assert "trial t0001: not kept in time; taken back" in taken_back
     assert "expected a file, found a folder" in unreadable

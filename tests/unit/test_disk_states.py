@@ -192,7 +192,9 @@ def test_a_store_in_any_state_gives_only_what_was_stored_or_an_error(
         with in_time():
             outcomes[_check_store(folder / "trials.db", truth, (number, done))] += 1
         shutil.rmtree(folder)
-    print(f"store, seed {SEED}: {states} states, {sum(seen.values())} spoiled files {dict(seen)}; {dict(outcomes)}")
+    print(
+        f"store, seed {SEED}: {states} states, {sum(seen.values())} spoiled files {dict(seen)}; {dict(outcomes)}"
+    )
 
 
 def _everything(path: Path, copy: Path) -> dict[str, list[object]]:

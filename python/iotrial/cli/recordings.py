@@ -1,8 +1,8 @@
 """What a killed ``iotrial record`` has left running, found by a mark in the environment of its processes.
 
-The recorder gets SIGTERM from the kernel when its parent is killed, passes it on to the command, and completes the trace. What
-goes on in spite of that (a command that ignores SIGTERM, or whose recorder was killed as well) is found by the mark, which
-names the process of ``iotrial record`` by number and time of start.
+The recorder gets SIGTERM from the kernel when its parent is killed, passes it on to the command, and completes the trace.
+What goes on in spite of that (a command that ignores SIGTERM, or whose recorder was killed as well) is found by the mark,
+which names the process of ``iotrial record`` by number and time of start.
 """
 
 from __future__ import annotations

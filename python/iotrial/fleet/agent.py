@@ -140,7 +140,9 @@ class Agent:
             return True
         try:
             return _state(folder) is TrialState.RUNNING
-        except StoreError:  # one fleet's damaged store stops no other's trial; who runs holds the machine's lock
+        except (
+            StoreError
+        ):  # one fleet's damaged store stops no other's trial; who runs holds the machine's lock
             return False
 
     def _over(self, folder: Folder) -> bool:

@@ -86,7 +86,16 @@ class Watchdog:
         machine = Machine()
         if machine.exists(_SYSTEMD):
             unit = f"--unit={_name(self._trial, self._own.pid)}"
-            machine.run("systemd-run", "--quiet", "--collect", unit, "-p", "OOMScoreAdjust=-1000", *RESTARTED, *command)
+            machine.run(
+                "systemd-run",
+                "--quiet",
+                "--collect",
+                unit,
+                "-p",
+                "OOMScoreAdjust=-1000",
+                *RESTARTED,
+                *command,
+            )
         else:
             detach(command)
 

@@ -109,7 +109,8 @@ def _refuse_odd(path: Path) -> None:
     for file in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))):
         if file.exists() and not file.is_file():
             raise StoreError(
-                f"store {path}: {file.name} is not a file", hint="remove it, or set $IOTRIAL_STORE to another file"
+                f"store {path}: {file.name} is not a file",
+                hint="remove it, or set $IOTRIAL_STORE to another file",
             )
 
 

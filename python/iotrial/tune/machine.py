@@ -218,7 +218,12 @@ class Machine:
             return
         try:
             done = subprocess.run(
-                [shutil.which(argv[0], path=_program_path()) or argv[0], *argv[1:]], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False
+                [shutil.which(argv[0], path=_program_path()) or argv[0], *argv[1:]],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=timeout_s,
+                check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise LabError(f"running {' '.join(argv)}: {error}") from error

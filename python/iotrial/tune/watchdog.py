@@ -1,9 +1,9 @@
 """Reverts settings that are not kept: after a time limit, after iotrial has died, and at the next boot.
 
-With systemd a transient timer (systemd-run(1)) runs ``iotrial revert --unkept`` at the end of the time, again if it fails, and
-a unit in /etc runs it early at each boot, as long as something waits to be kept. Without systemd a detached process waits for
-the time, and a line for cron (crontab(5), ``@reboot``) covers a reboot, if cron runs; if not, a reboot is not covered, and
-apply says so.
+With systemd a transient timer (systemd-run(1)) runs ``iotrial revert --unkept`` at the end of the time, again if it fails,
+and a unit in /etc runs it early at each boot, as long as something waits to be kept. Without systemd a detached process
+waits for the time, and a line for cron (crontab(5), ``@reboot``) covers a reboot, if cron runs; if not, a reboot is not
+covered, and apply says so.
 
 A watchdog depends on its own record only, tries again, and writes what happens to the system log and to ``LOG``. If it is
 killed, systemd or a shell starts it again (``detach``).
@@ -164,7 +164,7 @@ def detach(argv: Sequence[str]) -> None:
     """Start a watchdog that outlives this process, its terminal and its session. Raises LabError.
 
     Its parent is a shell that starts it again if it is killed, as systemd does with ``RESTARTED``. The shell's command line
-    names neither Python nor iotrial, so that a kill by name does not end both. The kernel kills them last when memory runs out.
+    names neither Python nor iotrial, so that a kill by name does not end both. Out of memory, the kernel kills them last.
     """
     path = os.environ.get("PATH") or "/usr/sbin:/usr/bin:/sbin:/bin"
     try:

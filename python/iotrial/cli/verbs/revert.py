@@ -139,8 +139,4 @@ def _taken_back(records: Records, record: Record, *, force: bool, why: str) -> R
 def _why(record: Record, boot: str, *, unkept: bool) -> str:
     if not unkept:
         return "reverted by the user"
-    return (
-        watchdog.NOT_IN_TIME
-        if record.boot == boot
-        else "the machine was started again before it was kept"
-    )
+    return watchdog.NOT_IN_TIME if record.boot == boot else "the machine was started again before it was kept"
