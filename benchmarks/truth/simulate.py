@@ -74,6 +74,7 @@ TABLES: dict[str, Table] = {
     "slow-runs": stalls.slow_runs_table,
     "mean-ratio": stalls.mean_ratio_table,
     "statistics": stalls.statistics_table,
+    "capped-means": stalls.capped_means_table,
     "budget": budgets.budget,
     "budget-errors": budgets.budget_errors,
     "races": races.races,

@@ -11,6 +11,7 @@ from iotrial.stats.analyse import analyse_condition
 from iotrial.stats.model import ObservedBlock
 from iotrial.stats.spec import Spec
 from iotrial.stats.verdict import CARRY_OVER, CONTROL_NOT_SEEN
+from iotrial.study.model import Study
 from simulated import carry
 
 
@@ -41,3 +42,15 @@ def test_every_look_of_a_simulated_trial_agrees_with_the_analysis_of_a_condition
     rng = np.random.default_rng(12)
     carry.conduct(case, rng, carry._normal(rng), blocks=50)
     assert len(looks) > 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("study", [carry.STUDY, carry.FOUR], ids=["two levels", "four levels"])
+def test_a_switch_that_costs_in_one_direction_alone_is_rarely_taken_for_an_effect(study: Study) -> None:
+    """Published wrong in .95 or more of trials when no level but the reference ran just after itself."""
+    wrong = 0
+    rng = np.random.default_rng(2026)
+    for to in (True, False) * 6:
+        case = carry.Case("one way", carry.always(carry.switch(0.3, to=to)))
+        wrong += carry.conduct(case, rng, carry._normal(rng), study=study).wrong(0.0)
+    assert wrong <= 3  # of 12; with .05 each, 3 or fewer in .998 of all seeds

@@ -160,10 +160,12 @@ def trial(
     wash_in_from: int | None = None,
     washes: bool = True,
     lags: int = 1,
+    switch: float = 0.0,
+    after_itself: bool = False,
 ) -> tuple[Spec, list[ObservedBlock]]:
     """Return a trial with no true effect and block SD .05 in which a run after the other level is slower by ``carry``,
-    as are all of the next ``lags`` runs."""
-    plan = Plan(STUDY, seed, controls_first=24)
+    as are all of the next ``lags`` runs. A run of the other level after the reference is slower by ``switch``."""
+    plan = Plan(STUDY, seed, controls_first=24, after_itself=after_itself)
     spec = Spec.from_plan(plan)
     condition = plan.conditions[0]
     factor = plan.study.treatment_factors[0]
@@ -178,6 +180,7 @@ def trial(
             label = run.arm.treatment[factor.name]
             value = rng.normal(0.0, 0.05 / math.sqrt(2.0))
             value += carry * sum(last != factor.reference for last in past) * (not (washed and washes))
+            value += switch * (label != factor.reference and past[-1] == factor.reference)
             value += math.log(spec.injected) * (run.arm.kind is ArmKind.POSITIVE)
             observations.append(
                 Observation(
@@ -269,6 +272,50 @@ def test_carry_over_over_three_runs_never_gives_a_plain_verdict_before_the_wash_
         assert not found.valid or effect.verdict is Verdict.INCONCLUSIVE
         if found.valid:
             assert effect.reason == "carry_over"
+
+
+def test_no_trial_ends_while_a_cost_of_switching_to_one_level_alone_could_explain_its_verdict() -> None:
+    ended, reasons = {True: 0, False: 0}, set[str | None]()
+    for number in range(10):
+        for after_itself in ended:
+            spec, blocks = trial(
+                f"{400 + number:032x}", blocks=14, carry=0.0, switch=math.log(1.3), after_itself=after_itself
+            )
+            states = [
+                analyse_condition(spec, spec.conditions[0].key, blocks[:count]) for count in range(4, 15)
+            ]
+            ended[after_itself] += any(state.decided for state in states)
+            effects = [effect for state in states for effect in state.effects if effect.primary]
+            if after_itself:
+                assert all(effect.verdict is Verdict.INCONCLUSIVE for effect in effects)
+                reasons |= {effect.reason for effect in effects}
+    # every one ended when the other level never ran just after itself
+    assert ended == {True: 0, False: 10}
+    assert reasons == {"budget_spent", "carry_over", "switch_cost"}
+
+
+def test_a_large_effect_is_decided_as_soon_as_runs_just_after_themselves_show_it_too() -> None:
+    spec, blocks = trial(f"{6:032x}", blocks=16, carry=0.0, after_itself=True)
+    slower = [
+        replace(
+            block,
+            observations=tuple(
+                replace(
+                    run,
+                    responses={
+                        "wall": run.responses["wall"] * (1.5 if run.treatment["fs"] == "xfs" else 1.0)
+                    },
+                )
+                for run in block.observations
+            ),
+        )
+        for block in blocks
+    ]
+    state = analyse_condition(spec, spec.conditions[0].key, slower)
+    assert state.carry_over is not None
+    assert not state.carry_over.doubtful
+    (effect,) = [one for one in state.effects if one.primary]
+    assert effect.verdict is Verdict.SLOWER
 
 
 def test_only_a_direction_far_larger_than_what_a_run_does_to_a_later_one_stands() -> None:

@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from iotrial.stats.dependence import PATTERNS, SCORE, Table, arranged, dependences, normal_score, score_needed
+from iotrial.stats.dependence import (
+    AFTER_ITSELF,
+    PATTERNS,
+    SCORE,
+    Table,
+    arranged,
+    dependences,
+    normal_score,
+    score_needed,
+)
 
 ARMS = ("A", "B", "copy", "slowed")
 
@@ -21,7 +30,7 @@ def table_of(orders: list[list[str]], values: np.ndarray) -> Table:
     split = np.split(values, np.cumsum([len(order) for order in orders])[:-1])
     return arranged(
         [list(map(float, part)) for part in split], orders, range(len(orders)), [True] * len(orders)
-    )
+    )[0]
 
 
 def held(orders: list[list[str]]) -> np.ndarray:
@@ -93,7 +102,7 @@ def test_units_without_a_value_in_every_run_and_blocks_of_other_conditions_only_
     own = [block % 2 == 0 for block in range(20)]
     some = values.copy()
     some[4, 1] = math.nan
-    table = arranged(some.tolist(), orders, range(20), own)
+    table, _ = arranged(some.tolist(), orders, range(20), own)
     assert sorted(set(table.block[table.counted].tolist())) == [
         block for block in range(0, 20, 2) if block != 4
     ]
@@ -101,10 +110,37 @@ def test_units_without_a_value_in_every_run_and_blocks_of_other_conditions_only_
     changed = some.copy()
     changed[1::2] += 100.0
     changed[4, 0] = 50.0
-    again = arranged(changed.tolist(), orders, range(20), own)
+    again, _ = arranged(changed.tolist(), orders, range(20), own)
     one, other = (dependences(each, {("arm", "B"): level}) for each in (table, again))
     assert [each.score for each in one] == [each.score for each in other]
     assert len(one) <= len(PATTERNS)
+
+
+def test_a_run_that_an_unmeasured_one_of_its_arm_precedes_follows_its_own_level() -> None:
+    """Each run of B takes 1 longer after another arm. Only the unmeasured runs show it: B is never next to itself."""
+    rng = np.random.default_rng(11)
+    orders = [
+        ["A", "B", "copy", "slowed"] if block % 2 else ["copy", "slowed", "B", "A"] for block in range(24)
+    ]
+    after_itself = [{order.index("B")} if rng.random() < 0.5 else set() for order in orders]
+    values = [
+        [
+            float(rng.normal(0.0, 0.05)) + (arm == "B" and place not in places)
+            for place, arm in enumerate(order)
+        ]
+        for order, places in zip(orders, after_itself, strict=True)
+    ]
+    table, runs = arranged(values, orders, range(24), [True] * 24, after_itself)
+    assert table.value.size == 96 + sum(map(len, after_itself))
+    assert table.counted.sum() == 96
+    assert table.value[table.counted].tolist() == [one for block in values for one in block]
+    level = held(orders)[runs]
+    (found,) = [one for one in dependences(table, {("arm", "B"): level}) if one.pattern == AFTER_ITSELF]
+    assert found.size == pytest.approx(-1.0, abs=0.1)
+    assert found.score < -SCORE
+    plain, _ = arranged(values, orders, range(24), [True] * 24)
+    unseen = dependences(plain, {("arm", "B"): held(orders)})
+    assert AFTER_ITSELF not in [one.pattern for one in unseen]
 
 
 def test_runs_that_are_blocks_of_their_own_show_no_dependence_and_are_no_error() -> None:

@@ -231,6 +231,45 @@ def test_a_drawn_wash_in_has_the_runs_own_level_in_half_of_the_runs_and_another_
         assert abs(sum(coins) - len(coins) / 2) < 4.5 * len(coins) ** 0.5 / 2
 
 
+def test_of_two_arms_the_slowed_run_is_of_the_one_that_has_no_copy() -> None:
+    two = study(factors=(factor("mode", "444 555"),))
+    for after_itself, slowed in ((True, "555"), (False, "444")):
+        plan = Plan(two, SEED, controls_first=24, after_itself=after_itself)
+        runs = plan.block(plan.conditions[0], 0).runs
+        by_kind = {run.arm.kind: run.arm.treatment["mode"] for run in runs if run.arm.of_control}
+        assert by_kind == {ArmKind.NEGATIVE: "444", ArmKind.POSITIVE: slowed}
+        assert plan.control_weights[ArmKind.POSITIVE] == {"control:positive": 1.0, slowed: -1.0}
+        assert not plan.block(plan.conditions[0], 0).after_itself
+        again = Plan.stored(two, SEED, plan.options)
+        assert again.block(plan.conditions[0], 7) == plan.block(plan.conditions[0], 7)
+    # as trials were stored by versions that did not know of it
+    assert Plan.stored(two, SEED, {"controls_first": 24}).after_itself is False
+
+
+def test_of_more_arms_each_but_the_reference_runs_just_after_itself_equally_often() -> None:
+    plan = Plan(
+        study(factors=(factor("mode", "444 555 666 777"),)), SEED, controls_first=24, after_itself=True
+    )
+    condition = plan.conditions[0]
+    seen = []
+    for index in range(32):
+        block = plan.block(condition, index)
+        seen.append([run.arm.name for run in block.runs if run.slot in block.after_itself])
+    assert Counter(name for names in seen[:8] for name in names) == {"555": 4, "666": 4, "777": 4}
+    assert [len(names) for names in seen[8:]] == [1] * 16 + [1, 0] * 4
+    assert len({tuple(names) for names in seen[:8]}) > 2  # drawn, not in turn
+    for index in (0, 5, 20):
+        block = plan.block(condition, index, {"444", "777"})
+        assert {run.arm.name for run in block.runs if run.slot in block.after_itself} <= {"777"}
+    assert not Plan(study(), SEED, controls_first=24).block(condition, 0).after_itself
+
+
+def test_levels_that_several_arms_have_need_no_run_just_after_itself() -> None:
+    crossed = study(factors=(factor("mode", "444 555"), factor("size", "1 2")))
+    plan = Plan(crossed, SEED, controls_first=24, after_itself=True)
+    assert not any(plan.block(plan.conditions[0], index).after_itself for index in range(10))
+
+
 def test_a_round_holds_each_undecided_condition_once_in_an_order_of_its_own() -> None:
     plan = Plan(study(), SEED)
     undecided = plan.conditions[1:5]

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
+from msgspec.structs import replace
 
 from exact import rate
 from iotrial.design.keyed import Stream, new_seed
 from iotrial.design.model import ArmKind, WashIn
 from iotrial.design.plan import Plan
 from iotrial.stats.analyse import look_due
-from iotrial.stats.carryover import Unit, at_stake, judge_carry_over, paths
+from iotrial.stats.carryover import Unit, at_stake, judge_carry_over, paths, withholds
 from iotrial.stats.contrast import Responses, Runs
 from iotrial.stats.dependence import SCORE, Table, dependences
 from iotrial.stats.eprocess import interval
@@ -203,7 +204,7 @@ def _largest(noise: Floats, orders: Sequence[tuple[str, ...]]) -> float:
     block = np.repeat(np.arange(len(orders)), [len(order) for order in orders])
     value = noise[: len(arms)] + np.array([own[arm] for arm in arms])
     codes = np.array([ARMS.index(arm) for arm in arms])
-    first = np.concatenate([[True], block[1:] != block[:-1]])
+    slot = np.concatenate([np.arange(len(order)) for order in orders])
     most, last = 0.0, 0
     for done in range(1, len(orders) + 1):
         if done < 3 or not look_due(done, last):
@@ -215,7 +216,7 @@ def _largest(noise: Floats, orders: Sequence[tuple[str, ...]]) -> float:
             codes[which],
             block[which],
             block[which],
-            first[which],
+            slot[which],
             np.ones(which.sum(), dtype=bool),
         )
         found = dependences(table, {("arm", "B"): codes[which] == ARMS.index("B")})
@@ -375,9 +376,27 @@ STUDY = Study(
 )
 
 
-def conduct(case: Case, rng: Rng, noise: Iterator[float], *, blocks: int = MOST_BLOCKS) -> Published:
-    """Conduct one trial as the conductor does, until it is decided. The controls are taken as seen and passed."""
-    plan = Plan(STUDY, "".join(f"{byte:02x}" for byte in rng.bytes(16)), controls_first=CONTROLS_FIRST)
+#: the same with two more levels, which do nothing
+FOUR = replace(
+    STUDY,
+    factors=(
+        Factor(
+            "arm",
+            Role.TREATMENT,
+            tuple(Level(label, (Setting("knob", label),)) for label in "ABCD"),
+            "A",
+            tuple("ABCD"),
+        ),
+    ),
+)
+
+
+def conduct(
+    case: Case, rng: Rng, noise: Iterator[float], *, blocks: int = MOST_BLOCKS, study: Study = STUDY
+) -> Published:
+    """Conduct one trial as the conductor does, until B is decided. The controls are taken as seen and passed."""
+    seed = "".join(f"{byte:02x}" for byte in rng.bytes(16))
+    plan = Plan(study, seed, controls_first=CONTROLS_FIRST, after_itself=True)
     spec, condition, mechanism = Spec.from_plan(plan), plan.conditions[0], case.make(rng)
     done: list[ObservedBlock] = []
     stages: list[WashIn | None] = [None]
@@ -398,8 +417,12 @@ def conduct(case: Case, rng: Rng, noise: Iterator[float], *, blocks: int = MOST_
         if wash_in != stages[-1]:
             stages.append(wash_in)
         observations = []
-        for planned in plan.block(condition, index).runs:
+        block = plan.block(condition, index)
+        for planned in block.runs:
             other = False
+            after_itself = wash_in is None and planned.slot in block.after_itself
+            if after_itself:
+                run(planned.arm.treatment["arm"], first=planned.slot == 0)
             if wash_in is not None:
                 lead, other = plan.wash_in(wash_in, condition, index, planned)
                 for _ in range(wash_in.runs):
@@ -410,6 +433,7 @@ def conduct(case: Case, rng: Rng, noise: Iterator[float], *, blocks: int = MOST_
                 Observation(
                     planned.arm.name, planned.arm.kind, planned.arm.treatment, planned.slot, float(runs),
                     {"wall": math.exp(value)}, after_other=other,
+                    after_itself=after_itself,
                 )
             )  # fmt: skip
         done.append(ObservedBlock(condition.key, index, tuple(observations), wash_in=wash_in))
@@ -436,7 +460,7 @@ def _look(spec: Spec, done: Sequence[ObservedBlock]) -> tuple[CarryOver, tuple[V
             (Verdict.INCONCLUSIVE, -math.inf, math.inf),
             not carry.passed and is_longest(carry.wash_in),
         )
-    response, (term,) = spec.responses[0], spec.terms
+    response, term = spec.responses[0], spec.terms[0]
     alpha, margin = spec.alpha_of(term, response), spec.margin_of(response)
     table = Responses(Runs(counted), response)
     contrasts = table.contrasts(term.weights, copy=spec.copy_of_reference(term, response))
@@ -467,7 +491,7 @@ def _look(spec: Spec, done: Sequence[ObservedBlock]) -> tuple[CarryOver, tuple[V
     )
     lost = not carry.passed and is_longest(carry.wash_in)
     ends = judgement.decided and carry.passed and not carry.held and not carry.doubtful
-    verdict = Verdict.INCONCLUSIVE if carry.held else judgement.verdict
+    verdict = Verdict.INCONCLUSIVE if withholds(carry, effect) else judgement.verdict  # type: ignore[arg-type]
     return carry, (verdict, low, high), ends or lost
 
 

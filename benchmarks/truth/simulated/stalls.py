@@ -5,15 +5,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
 from exact import rate
 from iotrial.stats.beyond_typical import FEWEST, mean_bounds, mean_ratio, which_slow
 from iotrial.stats.contrast import Contrasts, PairedRuns
 from iotrial.stats.eprocess import interval
-from iotrial.stats.run_statistics import statistic_interval
+from iotrial.stats.model import Verdict
+from iotrial.stats.run_statistics import means, statistic_interval
 from iotrial.stats.verdict import judge
 from iotrial.study.model import Better, Response, Scale
 from simulated.noise import Floats, Rng, correlated, drifting
@@ -333,6 +335,54 @@ def statistics_table(rng: Rng, scale: float) -> str:
                 highs.append(ends[-1][1])
             cells.append(f"{math.exp(truth):.3f}: {rate(missed, trials)}; {_end(lows)} to {_end(highs)}")
         out.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(out)
+
+
+#: share of the level's runs that are slow, and how many times as long these take
+_CAPPED = (
+    (0.0, 1.0),
+    (0.001, 5.0),
+    (0.001, 20.0),
+    (0.001, 60.0),
+    (0.001, 200.0),
+    (0.01, 20.0),
+    (0.01, 200.0),
+)
+_CAPPED_BLOCKS, _CAPPED_SD = 6000, 0.05
+
+
+def capped_means_table(rng: Rng, scale: float) -> str:
+    """Tabulate how often means are called equivalent where a few of the level's runs are very slow."""
+    trials = max(25, int(200 * scale))
+    out = [
+        f"**Comparing means, capped at ten times the typical time: {trials} trials of at most {_CAPPED_BLOCKS:,} blocks, "
+        f"SD {100 * _CAPPED_SD:g} %, margin 3 %** [95 % bounds]",
+        "",
+        "| slow runs of the level | ratio of means | equivalent | slower | at block: median |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    response = replace(TIME, statistic="mean", cap=_CAP)
+    looks = [n for n in (round(100 * 1.2**step) for step in range(30)) if n <= _CAPPED_BLOCKS]
+    for share, times in _CAPPED:
+        said, when = [], []
+        for _ in range(trials):
+            level, reference = Stalls(share, 0.0, times).arms(rng, _CAPPED_BLOCKS, _CAPPED_SD)
+            for n in looks:
+                pairs = PairedRuns(level[:n, None], reference[:n, None])
+                found = statistic_interval(pairs, response, ALPHA)
+                word = judge(
+                    found, response, margin=MARGIN, means=means(pairs, ALPHA, cap=_CAP, margin=MARGIN)
+                ).verdict
+                if word is not Verdict.INCONCLUSIVE:
+                    when.append(n)
+                    break
+            said.append(word)
+        cells = [
+            rate(sum(one is word for one in said), trials) for word in (Verdict.EQUIVALENT, Verdict.SLOWER)
+        ]
+        cells.append(f"{np.median(when):,.0f}" if when else "…")
+        slow = f"{100 * share:g} %, times {times:g}" if share else "none"
+        out.append(f"| {slow} | {1.0 + share * (times - 1.0):.3f} | {' | '.join(cells)} |")
     return "\n".join(out)
 
 

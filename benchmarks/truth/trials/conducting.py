@@ -21,7 +21,7 @@ from unittest import mock
 import numpy as np
 from scipy import stats
 
-from iotrial.design.model import ArmKind, PlannedRun
+from iotrial.design.model import PlannedRun
 from iotrial.design.plan import Plan
 from iotrial.runner import planning, start
 from iotrial.runner.progress import Silent
@@ -73,11 +73,12 @@ class StretchedRunner(Runner):
         self._treated = False
 
     def run(self, condition: Any, run: PlannedRun, **named: Any) -> Any:
-        self._treated = run.arm.kind is ArmKind.TREATMENT and run.arm.treatment[FACTOR] == TREATED
+        self._treated = run.arm.treatment[FACTOR] == TREATED
         return super().run(condition, run, **named)
 
     def _measure(self, subject: Any, workload: Any, stretch: float, *more: Any) -> dict[str, Any]:
-        return super()._measure(subject, workload, self._slowdown if self._treated else stretch, *more)
+        own = self._slowdown if self._treated else 0.0
+        return super()._measure(subject, workload, (1.0 + own) * (1.0 + stretch) - 1.0, *more)
 
 
 def conductor_of(cell: Cell, beside: Beside | None) -> Callable[..., Conductor]:

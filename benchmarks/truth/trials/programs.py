@@ -25,6 +25,7 @@ PROGRAM = Path(__file__).with_name("stateful.py")
 WRONG: dict[str, frozenset[str]] = {
     "lasting": frozenset({"faster", "slower", "probably_faster", "probably_slower"}),
     "dear": frozenset({"slower", "probably_slower", "equivalent", "equivalent_detectable"}),
+    "one-way": frozenset({"faster", "slower", "probably_faster", "probably_slower"}),
     "stalling": frozenset({"faster", "probably_faster", "equivalent"}),
     "quiet": frozenset({"faster", "slower", "probably_faster", "probably_slower"}),
 }

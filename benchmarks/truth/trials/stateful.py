@@ -2,6 +2,7 @@
 
 lasting    no effect of its own, but the next three runs after b take 25 % longer
 dear       b takes 15 % less time, but a run after the other mode takes 12 ms more
+one-way    no effect of its own, but a run of b after one of a takes 15 ms more
 stalling   b takes three times as long in one run of 14
 quiet      no state and no effect
 """
@@ -28,6 +29,9 @@ def main(kind: str, mode: str) -> None:
     elif kind == "dear":
         length_s *= 0.85 if mode == "b" else 1.0
         length_s += 0.012 * (kept not in ("", mode))
+        kept = mode
+    elif kind == "one-way":
+        length_s += 0.015 * (mode == "b" and kept == "a")
         kept = mode
     elif kind == "stalling":
         length_s *= 3.0 if mode == "b" and random.random() < 1.0 / 14.0 else 1.0

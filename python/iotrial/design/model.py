@@ -12,7 +12,7 @@ class ArmKind(StrEnum):
 
     TREATMENT = "treatment"
     NEGATIVE = "negative"  # a second, identical copy of the reference
-    POSITIVE = "positive"  # the reference, slowed down by the injected ratio
+    POSITIVE = "positive"  # slowed down by the injected ratio: of two arms the one without a copy, else the reference
 
 
 class TermKind(StrEnum):
@@ -109,12 +109,14 @@ class WashIn:
 @dataclass(frozen=True, slots=True)
 class Block:
     """Every treatment of one condition in random order: once, or ``repeats`` times in each stretch of a study with whole
-    plots. ``index`` counts from 0 within its condition; ``controls``: the block has control arms."""
+    plots. ``index`` counts from 0 within its condition; ``controls``: the block has control arms; ``after_itself``: the slots
+    of the runs that an unmeasured run of the same arm precedes, unless there is a wash-in."""
 
     condition: Condition
     index: int
     controls: bool
     runs: tuple[PlannedRun, ...]
+    after_itself: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

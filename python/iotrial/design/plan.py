@@ -9,6 +9,10 @@ disk cannot be mistaken for an effect.
 A study with whole-plot factors has blocks of stretches, one for each combination of their levels, in random order. In each
 stretch the other treatments run ``repeats`` times, in a new random order each time. Every even block has one extra stretch,
 a copy of the reference's (negative control); in every odd block each stretch has one extra arm (positive control).
+
+To see what a switch costs, each level must also run just after itself. The copy and the border between two blocks do that
+for the reference. With two arms, the slowed-down run is of the other arm. With more, an unmeasured run of the same arm comes
+just before some of the runs.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
@@ -33,6 +38,9 @@ MAX_CONDITIONS = 10_000
 #: twice the margin takes some 10 to 25 blocks, and a trial with a clear effect ends after as few (METHOD.md).
 CONTROLS_FIRST = 24
 
+#: number of first blocks in which half of the arms run just after themselves, so that this is soon known of each
+_AFTER_ITSELF_SOON = 8
+
 Repeat = tuple[int | None, tuple[Arm, ...]]  # a stretch, and the arms of one of its repeats in run order
 
 
@@ -41,6 +49,7 @@ class Plan:
 
     ``seed`` is 32 hexadecimal digits. Without ``controls`` no block has controls. Control arms take part in the first
     ``controls_first`` blocks of a condition, then in every second block; for trials stored without that number it is 0.
+    ``after_itself``: every level also runs just after itself (false for trials stored before that).
     ``design_rows`` are the rows of a stored screening design; if empty, the design is generated. Raises RequestError if the
     study has nothing to compare or no reference to compare with.
     """
@@ -56,6 +65,7 @@ class Plan:
         controls: bool = True,
         controls_first: int = 0,
         design_rows: Sequence[str] = (),
+        after_itself: bool = False,
     ) -> None:
         seed_bytes(seed)
         _check(study)
@@ -64,6 +74,7 @@ class Plan:
         # nothing can be injected into a service in use, and its windows are too long for copies
         self.controls = controls = controls and not study.in_windows
         self.controls_first = controls_first if controls else 0
+        self.after_itself = after_itself and not study.in_windows
         self.conditions = _conditions(study)
         self._made = treatments(study, controls=controls, design_rows=design_rows)
         self.treatments = self._made.arms
@@ -82,12 +93,13 @@ class Plan:
             controls=bool(options.get("controls", True)),
             controls_first=first if isinstance(first, int) else 0,
             design_rows=[str(row) for row in rows] if isinstance(rows, list) else (),
+            after_itself=options.get("after_itself") is True,
         )
 
     @property
     def options(self) -> dict[str, object]:
         """The options of a trial's header that ``stored`` reads."""
-        found: dict[str, object] = {"controls_first": self.controls_first}
+        found: dict[str, object] = {"controls_first": self.controls_first, "after_itself": self.after_itself}
         return {**found, "design_rows": self._made.design_rows} if self._made.design_rows else found
 
     @property
@@ -117,7 +129,7 @@ class Plan:
         share = 1.0 / len(self._made.stretches) if self.whole_plots else 1.0
         positive: dict[str, float] = {}
         for stretch in range(len(self._made.stretches) if self.whole_plots else 1):
-            base = self._base(stretch) if self.whole_plots else self.reference
+            base = self._base(stretch) if self.whole_plots else self._slowed
             positive |= {self._positive_arm(base).name: share, base.name: -share}
         return {ArmKind.NEGATIVE: negative, ArmKind.POSITIVE: positive}
 
@@ -153,7 +165,14 @@ class Plan:
             stretches = range(len(self._made.stretches))
             positive = tuple(self._positive_arm(self._base(stretch)) for stretch in stretches)
             return (*self.treatments, *self._negative_arms(), *positive)
-        return (*self.treatments, *self._negative_arms(), self._positive_arm(self.reference))
+        return (*self.treatments, *self._negative_arms(), self._positive_arm(self._slowed))
+
+    @property
+    def _slowed(self) -> Arm:
+        """The arm that the slowed run repeats: of two arms the one without a copy, so that both levels follow themselves."""
+        if self.after_itself and len(self.treatments) == 2:
+            return next(arm for arm in self.treatments if arm is not self.reference)
+        return self.reference
 
     def _negative_arms(self) -> tuple[Arm, ...]:
         """Return the copy of the reference; in a study with whole plots, copies of every arm of its stretch."""
@@ -201,7 +220,8 @@ class Plan:
             files = self._files(condition, index, arms, () if stretch is None else (number,))
             for arm in arms:
                 runs.append(PlannedRun(len(runs), arm, files[arm.name], stretch))
-        return Block(condition, index, any(run.arm.of_control for run in runs), tuple(runs))
+        controls = any(run.arm.of_control for run in runs)
+        return Block(condition, index, controls, tuple(runs), self._after_themselves(condition, index, runs))
 
     def wash_in(
         self, wash_in: WashIn, condition: Condition, index: int, run: PlannedRun
@@ -226,6 +246,38 @@ class Plan:
             elif other:
                 arm = reference
         return replace(run, arm=replace(arm, stretched=False)), other
+
+    def _after_themselves(
+        self, condition: Condition, index: int, runs: Sequence[PlannedRun]
+    ) -> frozenset[int]:
+        """Return the slots of the runs that come just after an unmeasured run of their own arm.
+
+        The arms that alone have a level, and no copy, take turns in random order: half of them in each of the first
+        blocks, one in a later block with controls. With two arms there is no such run: the slowed-down run serves."""
+        if not self.after_itself or len(self.treatments) == 2 or self.whole_plots:
+            return frozenset()
+        alone = [run.slot for run in sorted(runs, key=lambda run: run.arm.name) if run.arm in self._alone]
+        soon = index < _AFTER_ITSELF_SOON
+        if not alone or not (soon or self._with_extras(index)):
+            return frozenset()
+        together = math.ceil(len(alone) / 2) if soon else 1
+        turn, part = divmod(index, math.ceil(len(alone) / together))
+        order = Stream(self.seed, "after itself", condition.key, turn).permutation(len(alone))
+        return frozenset(alone[one] for one in order[part * together : (part + 1) * together])
+
+    @functools.cached_property
+    def _alone(self) -> tuple[Arm, ...]:
+        """The arms, without the reference, that are the only one with one of their levels."""
+        levels = Counter(pair for arm in self.treatments for pair in arm.treatment.items())
+        return tuple(
+            arm
+            for arm in self.treatments
+            if arm is not self.reference and min(levels[pair] for pair in arm.treatment.items()) == 1
+        )
+
+    def _with_extras(self, index: int) -> bool:
+        """Return whether block ``index`` has what not every block needs: controls, and a run that repeats."""
+        return index < self.controls_first or index % 2 == 0
 
     def _own_stretch(self, arm: Arm) -> int | None:
         """Return the stretch of an arm; None for a copy, which belongs to the reference's."""
@@ -252,7 +304,7 @@ class Plan:
     ) -> list[Repeat]:
         """Draw the order of a block. Each entry is one repeat, which runs every arm once."""
         if not self.whole_plots:
-            arms = self.arms(controls=index < self.controls_first or index % 2 == 0)
+            arms = self.arms(controls=self._with_extras(index))
             if inside is not None:
                 arms = tuple(arm for arm in arms if arm.of_control or arm.name in inside)
             return [(None, self._permuted(arms, "order", condition.key, index))]

@@ -172,7 +172,7 @@ class Effects(Table[Effect]):
 @dataclass(frozen=True, slots=True)
 class Control:
     """One control of a trial. ``kind`` "negative": two identical arms, which must show no difference;
-    "positive": the reference slowed down by the known ratio ``injected``, which the interval must contain.
+    "positive": a run slowed down by the known ratio ``injected``, which the interval must contain.
     ``ratio`` is a difference for counts. ``standing``: why a control that has not failed shows nothing yet,
     else empty."""
 

@@ -31,7 +31,7 @@ from iotrial.report.notation import plain as plain_number
 from iotrial.report.phrases import Kind, interval, is_speed, kind_of, label, response_name, verdict_cell
 from iotrial.report.risks import explained
 from iotrial.stats.model import Conclusion, Effect, Verdict
-from iotrial.stats.verdict import CARRY_OVER, EFFECT_NOT_CONSTANT, FAILURES, NO_BLOCKS, UNUSABLE
+from iotrial.stats.verdict import CARRY_OVER, EFFECT_NOT_CONSTANT, FAILURES, NO_BLOCKS, SWITCH_COST, UNUSABLE
 from iotrial.study.model import Scale
 from iotrial.terminal import escape
 from iotrial.units import format_bytes
@@ -216,7 +216,7 @@ _LEVEL_NOTE = (
     "verdict. The interval of a change covers chance within the trials, not what else differed between them."
 )
 #: reasons for which an interval says too little, or covers only part of the runs
-_UNFIT = frozenset({FAILURES, UNUSABLE, EFFECT_NOT_CONSTANT, NO_BLOCKS, CARRY_OVER})
+_UNFIT = frozenset({FAILURES, UNUSABLE, EFFECT_NOT_CONSTANT, NO_BLOCKS, CARRY_OVER, SWITCH_COST})
 
 
 class Agreement(StrEnum):

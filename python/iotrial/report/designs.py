@@ -202,7 +202,7 @@ def _controls(text: Design) -> str:
         return "two more columns: one half of the treatments is slowed, another half is identical"
     if text.whole_plots:
         return "arms: a second, identical segment in every even block, a slowed copy in each segment of the others"
-    return "arms: an identical copy of the reference and a slowed one, in the first blocks, then in every second block"
+    return "arms: an identical copy of the reference and a slowed run, in the first blocks, then in every second block"
 
 
 def _coded(study: Study, arm: Arm) -> str:

@@ -39,6 +39,7 @@ REASONS = {
     "no_blocks": "no complete block",
     "still_changing": "within the windows it may still be heading for the margin, so equivalence cannot be claimed",
     "control_not_seen": "the injected slowdown has not been seen there, so equivalence cannot be claimed",
+    "switch_cost": "a cost of switching to one of the levels could still explain it",
     "carry_over": "runs seem to depend on the runs before them",
     "typical_and_mean_differ": "typical runs, medians and means differ in direction: some runs are much slower or faster",
     "capped_runs": "the mean is inside the margin only with the longest runs cut short; raise cap, or measure more blocks",

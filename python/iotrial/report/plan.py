@@ -51,7 +51,7 @@ def _rows(data: TrialData, design: Design | None) -> Iterator[tuple[str, str]]:
             f"(1 + 2 × margin = {1 + 2 * header.margin:.3g}), another half identical."
             if design is not None and design.controls == "columns"
             else (
-                "An identical second copy of the reference, and a copy slowed by a known factor "
+                "An identical second copy of the reference, and a run slowed by a known factor "
                 f"(1 + 2 × margin = {1 + 2 * header.margin:.3g}), in at least every second block."
             )
         ),

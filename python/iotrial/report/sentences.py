@@ -100,6 +100,7 @@ _FOR_WANT_OF_BLOCKS = frozenset(
 #: what would decide an effect that more blocks cannot decide, by the reason
 _WOULD_DECIDE = {
     "failures": "A verdict needs a trial in which no run fails",
+    "switch_cost": "A few more blocks tell whether switching alone explains it: `iotrial continue`",
     "carry_over": "A verdict needs runs that do not depend on those before them",
     "unusable_values": "A verdict needs a response that is never zero, or is compared by difference",
 }

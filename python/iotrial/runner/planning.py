@@ -68,7 +68,13 @@ def _check_folder(
 
 def make_plan(resolved: Resolved, seed: str | None, *, controls: bool) -> Plan:
     """Return the plan of a resolved study, with a new seed unless the user chose one (32 hexadecimal digits)."""
-    return Plan(resolved.study, seed or new_seed(), controls=controls, controls_first=CONTROLS_FIRST)
+    return Plan(
+        resolved.study,
+        seed or new_seed(),
+        controls=controls,
+        controls_first=CONTROLS_FIRST,
+        after_itself=True,
+    )
 
 
 def look_at_disks(resolved: Resolved) -> tuple[dict[str, object], ...]:

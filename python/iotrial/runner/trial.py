@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from iotrial.design.model import Arm, ArmKind, Block, Condition, PlannedRun, WashIn
+from iotrial.design.model import Arm, ArmKind, Before, Block, Condition, PlannedRun, WashIn
 from iotrial.design.plan import Plan
 from iotrial.design.treatments import join
 from iotrial.errors import KnobError, LabError, ProbeError, RequestError, TargetError
@@ -40,7 +40,7 @@ from iotrial.stats.model import FinalAnalysis, Observation, ObservedBlock
 from iotrial.store import Store
 from iotrial.store.accounted import NOT_USED as NOT_USED_KIND
 from iotrial.store.accounted import OUTSIDE
-from iotrial.store.model import WASH_IN, BlockEnd, RunRecord, StoredTrial, TrialData, TrialState
+from iotrial.store.model import AFTER_ITSELF, WASH_IN, BlockEnd, RunRecord, StoredTrial, TrialData, TrialState
 from iotrial.store.records import observation_of, wash_in_check, washed_in
 
 FAILURES_TO_DROP = 3
@@ -370,7 +370,7 @@ class Conductor:
     def _run(
         self, condition: Condition, planned: PlannedRun, block: Block, *, wash_in: WashIn | None
     ) -> Outcome:
-        """Do one run, after the unmeasured ones of its wash-in.
+        """Do one run, after the unmeasured ones of its wash-in, or after one of its own arm.
 
         If the guest dies during the run, the run counts as failed, the guest is rebooted, and the trial goes
         on.
@@ -379,9 +379,13 @@ class Conductor:
         if wash_in is not None:
             before, other = self._plan.wash_in(wash_in, condition, block.index, planned)
             checks[WASH_IN] = wash_in_check(wash_in, other=other)
-            for _ in range(wash_in.runs):
-                if (wrong := self._unmeasured(condition, before, block)) is not None:
-                    return replace(wrong, checks=checks)
+        elif planned.slot in block.after_itself:
+            wash_in = WashIn(Before.SAME)
+            before, _ = self._plan.wash_in(wash_in, condition, block.index, planned)
+            checks[WASH_IN] = AFTER_ITSELF
+        for _ in range(0 if wash_in is None else wash_in.runs):
+            if (wrong := self._unmeasured(condition, before, block)) is not None:
+                return replace(wrong, checks=checks)
         try:
             outcome = self._runner.run(condition, planned, block=block.index)
         except ProbeError as error:

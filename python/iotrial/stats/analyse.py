@@ -6,7 +6,7 @@ condition is decided. Both are pure functions of the blocks in time order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -41,7 +41,7 @@ from iotrial.stats.run_statistics import mean_run, means, statistic_interval
 from iotrial.stats.skew import CAP, contradicts, typical_interval
 from iotrial.stats.spec import Spec
 from iotrial.stats.switchback import Course, course, settled
-from iotrial.stats.verdict import CARRY_OVER, STILL_CHANGING, is_rate, is_time, judge, plain_beyond
+from iotrial.stats.verdict import STILL_CHANGING, is_rate, is_time, judge, plain_beyond
 from iotrial.stats.voids import compare_void_rates, count_voids
 from iotrial.stats.wash_in import is_longest, judged
 from iotrial.study.model import MEAN, TYPICAL, Response, Scale
@@ -106,10 +106,7 @@ def analyse_condition(
     enough = bool(effects) and all(effect.decided for effect in effects) if race is None else race.over
     return ConditionState(
         condition=condition,
-        effects=tuple(
-            _withheld(one) if carry_over is not None and withholds(carry_over, one) else one
-            for one in effects
-        ),
+        effects=tuple(one if carry_over is None else _without_held(one, [carry_over]) for one in effects),
         controls=controls,
         blocks=sum(block.void is None for block in blocks),
         decided=enough and not held and not failed and not doubtful,
@@ -119,16 +116,19 @@ def analyse_condition(
     )
 
 
-def _withheld(effect: Effect) -> Effect:
-    """Return the effect without a verdict, because runs seem to depend on those before them."""
-    return replace(
-        effect,
-        verdict=Verdict.INCONCLUSIVE,
-        detectably=None,
-        reason=CARRY_OVER,
-        detectable=None,
-        decided=False,
-    )
+def _without_held(effect: Effect, carried: Iterable[CarryOver]) -> Effect:
+    """Return the effect, without a verdict where one of these controls withholds it."""
+    for one in carried:
+        if (reason := withholds(one, effect)) is not None:
+            return replace(
+                effect,
+                verdict=Verdict.INCONCLUSIVE,
+                detectably=None,
+                reason=reason,
+                detectable=None,
+                decided=False,
+            )
+    return effect
 
 
 def _race(spec: Spec, condition: Condition, runs: Runs, controls: Sequence[Control]) -> Race | None:
@@ -176,7 +176,7 @@ def analyse(
         condition.key: at_stake(spec, one, _of(condition, found[: len(primary)]))
         for condition, one in carried
     }
-    found = list(_without_held(spec, judgements, found))
+    found = list(_held_back(spec, judgements, found))
     main = found[: len(primary)]
     others = [_held_together(one, main) for one in found[len(primary) :]]
     reasons += [f"{key}: {in_words(one)}" for key, one in judgements.items() if not one.passed]
@@ -204,7 +204,7 @@ def _of(condition: Condition, effects: Sequence[Effect]) -> list[Effect]:
     ]
 
 
-def _without_held(
+def _held_back(
     spec: Spec, judgements: Mapping[str, CarryOver], effects: Sequence[Effect]
 ) -> Iterator[Effect]:
     """Yield the effects, without a verdict where the runs of their condition seem to depend on those before them.
@@ -217,7 +217,7 @@ def _without_held(
             for one, carry_over in judged_here
             if one.workload == effect.workload and (effect.kind == "pooled" or one.levels == effect.condition)
         ]
-        yield _withheld(effect) if any(withholds(one, effect) for one in own) else effect
+        yield _without_held(effect, own)
 
 
 @dataclass(frozen=True, slots=True)

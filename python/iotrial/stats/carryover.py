@@ -39,10 +39,19 @@ import numpy.typing as npt
 from iotrial.design.model import ArmKind, Before, Condition, Term, TermKind, WashIn
 from iotrial.stats.contrast import Responses, Runs, usable
 from iotrial.stats.controls import on_scale
-from iotrial.stats.dependence import Dependence, Table, arranged, dependences, score_needed
+from iotrial.stats.dependence import (
+    AFTER_ITSELF,
+    AFTER_OTHER,
+    Dependence,
+    Table,
+    arranged,
+    dependences,
+    score_needed,
+)
 from iotrial.stats.eprocess import interval
 from iotrial.stats.model import CarryOver, Effect, ObservedBlock, Unaffected, Verdict
 from iotrial.stats.spec import CONTROL_LEVEL, Spec
+from iotrial.stats.verdict import CARRY_OVER, SWITCH_COST
 from iotrial.stats.wash_in import is_longest, judge_switching, upcoming
 from iotrial.study.model import Response, Scale
 from iotrial.units import format_duration
@@ -100,7 +109,7 @@ def judge_carry_over(
     passed = most.largest < math.log(1.0 / alpha)
     after = _followers(every, most)
     shift, score = _shift(response, blocks, after), 0.0
-    fitted = dependences(_table(units), _held(units, tried))
+    fitted = dependences(*_table(units, tried))
     strongest = _strongest(fitted)
     suspected = strongest is not None and abs(strongest.score) >= score_needed(_questions(spec))
     factor, level = most.factor, most.level
@@ -152,7 +161,7 @@ def _lasts(
     if strongest is not None and abs(strongest.score) >= _SCORE_OF_LASTING:
         return True
     units = _units(spec, response, [block for block in mine if block.wash_in is None], every)
-    found = dependences(_table(units), _held(units, levels_tried(spec.terms)))
+    found = dependences(*_table(units, levels_tried(spec.terms)))
     most = _strongest(found)
     return most is not None and most.pattern.weights != (1.0,)
 
@@ -163,21 +172,27 @@ def at_stake(spec: Spec, judged: Judged, effects: Iterable[Effect]) -> CarryOver
     That is a verdict on the response of the control, if what one run does to a later one is at least ``_SHARE`` of the
     effect, or half the margin where the verdict is "equivalent". A cost of switching may bias a comparison by as much, and in
     either direction. From a score of ``_SCORE_AT_STAKE`` on carry-over is then suspected, from ``_SCORE_OF_DOUBT`` on the
-    trial goes on."""
+    trial goes on. It also goes on while a cost of switching to one of the two levels could explain the verdict."""
     one = judged.carry_over
     if one.held:
         return one
-    limits = [
-        math.log1p(effect.margin) / 2.0 if effect.verdict is Verdict.EQUIVALENT else _SHARE * _size(effect)
+    decided = [
+        effect
         for effect in effects
         if effect.response == one.response and effect.verdict is not Verdict.INCONCLUSIVE
     ]
+    explicable = tuple(
+        (effect.factor, effect.level) for effect in decided if _switch_could_explain(spec, judged, effect)
+    )
+    limits = [
+        math.log1p(effect.margin) / 2.0 if effect.verdict is Verdict.EQUIVALENT else _SHARE * _size(effect)
+        for effect in decided
+    ]
     least = min(limits, default=math.inf)
     most = _strongest([found for found in judged.dependences if abs(found.largest) >= least])
-    if most is None or abs(most.score) < score_needed(_questions(spec), _SCORE_OF_DOUBT):
-        return one
-    if abs(most.score) < score_needed(_questions(spec), _SCORE_AT_STAKE):
-        return replace(one, doubtful=True)
+    if most is None or abs(most.score) < score_needed(_questions(spec), _SCORE_AT_STAKE):
+        doubt = most is not None and abs(most.score) >= score_needed(_questions(spec), _SCORE_OF_DOUBT)
+        return replace(one, doubtful=doubt or bool(explicable), explicable=explicable)
     return replace(
         one,
         factor=most.factor,
@@ -191,18 +206,57 @@ def at_stake(spec: Spec, judged: Judged, effects: Iterable[Effect]) -> CarryOver
     )
 
 
-def withholds(one: CarryOver, effect: Effect) -> bool:
-    """Return whether an effect of the condition gets no verdict, because runs seem to depend on those before them.
+def _switch_could_explain(spec: Spec, judged: Judged, effect: Effect) -> bool:
+    """Return whether a cost that only one of the two levels has, when it is switched to, could be all of an effect, or, of
+    twice the margin, make levels look equivalent.
+
+    It could as long as such a cost is within twice its standard error, or unknown: too few runs of the level came just after
+    another run of the level."""
+    tried = levels_tried(spec.terms)
+    if not spec.after_itself or judged.carry_over.wash_in is not None:
+        return False
+    found = {(one.factor, one.level, one.pattern): one for one in judged.dependences}
+    sign, limit = 0.0, 2.0 * math.log1p(effect.margin)
+    if effect.verdict is not Verdict.EQUIVALENT:
+        limit = _size(effect)
+        sign = (
+            1.0
+            if effect.value is not None and effect.value > (1.0 if effect.scale is Scale.LOG else 0.0)
+            else -1.0
+        )
+    for label, way in ((effect.level, 1.0), (effect.reference, -1.0)):
+        if (effect.factor, label) in tried:  # its runs after itself are then faster
+            one, way = found.get((effect.factor, label, AFTER_ITSELF)), -way
+        elif (
+            effect.factor,
+            effect.level,
+        ) in tried:  # of two levels: runs of the reference after the other are slower
+            one = found.get((effect.factor, effect.level, AFTER_OTHER))
+        else:
+            continue
+        if one is None:
+            return True
+        cost = one.size * way * sign if sign else abs(one.size)
+        error = abs(one.size / one.score)
+        if cost + score_needed(_questions(spec), _SCORE_OF_DOUBT) * error >= limit:
+            return True
+    return False
+
+
+def withholds(one: CarryOver, effect: Effect) -> str | None:
+    """Return why an effect of the condition gets no verdict: because runs seem to depend on those before them, or because a
+    cost of switching alone could explain it; None if it may have one.
 
     A direction stands if the effect is more than 1 / ``_SHARE`` times what one run does to a later one."""
     if not one.held:
-        return False
+        same = effect.response == one.response and (effect.factor, effect.level) in one.explicable
+        return SWITCH_COST if same else None
     if not one.suspected or one.ratio is None or effect.scale is not one.scale:
-        return True
+        return CARRY_OVER
     if effect.verdict in (Verdict.EQUIVALENT, Verdict.INCONCLUSIVE):
-        return True
+        return CARRY_OVER
     largest = abs(math.log(one.ratio)) if one.scale is Scale.LOG and one.ratio > 0.0 else abs(one.ratio)
-    return largest >= _SHARE * _size(effect) or math.isinf(_size(effect))
+    return CARRY_OVER if largest >= _SHARE * _size(effect) or math.isinf(_size(effect)) else None
 
 
 def _strongest(found: Sequence[Dependence]) -> Dependence | None:
@@ -225,20 +279,20 @@ def _others(spec: Spec, factor: str, level: str) -> tuple[str, ...]:
     return tuple(label for name, label in _labels(spec.terms) if name == factor and label != level)
 
 
-def _table(units: Sequence[Unit]) -> Table:
-    return arranged(
+def _table(
+    units: Sequence[Unit], tried: Sequence[tuple[str, str]]
+) -> tuple[Table, dict[tuple[str, str], Flags]]:
+    """Return all runs as a table, and which of its entries have each level."""
+    table, runs = arranged(
         [unit.values for unit in units],
         [unit.arms for unit in units],
         [unit.key for unit in units],
         [unit.own for unit in units],
+        [unit.after_itself for unit in units],
     )
-
-
-def _held(units: Sequence[Unit], tried: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Flags]:
-    """Return which runs have each level."""
-    runs = [levels for unit in units for levels in unit.levels]
-    return {
-        (factor, level): np.array([run.get(factor) == level for run in runs], dtype=bool)
+    levels = [levels for unit in units for levels in unit.levels]
+    return table, {
+        (factor, level): np.array([one.get(factor) == level for one in levels], dtype=bool)[runs]
         for factor, level in tried
     }
 
@@ -365,6 +419,7 @@ def _units(
                     ),
                     control=tuple(run.kind is not ArmKind.TREATMENT for run in some),
                     own=mine,
+                    after_itself=tuple(place for place, run in enumerate(some) if run.after_itself),
                 )
             )
     return found
@@ -384,7 +439,8 @@ def _followers(every: Sequence[ObservedBlock], path: Path) -> dict[tuple[str, in
         own = found.setdefault((block.condition, block.index), {})
         for run in sorted(block.observations, key=lambda run: run.slot):
             if last is not None:
-                own[run.slot] = last.get(path.factor) == path.level
+                before = run.treatment if run.after_itself else last
+                own[run.slot] = before.get(path.factor) == path.level
             last = run.treatment
     return found
 
@@ -478,7 +534,8 @@ class Unit:
 
     ``values`` are on the response's scale of comparison (NaN for a run without a value), ``control`` marks runs of control
     arms. ``levels`` are each run's labels by factor. ``own`` is false for blocks of other conditions, of which only the last
-    arm matters. ``key`` is the number of the unit's block.
+    arm matters. ``key`` is the number of the unit's block. ``after_itself``: the places of the runs that an unmeasured
+    run of the same arm precedes.
     """
 
     key: int
@@ -487,6 +544,7 @@ class Unit:
     values: tuple[float, ...]
     control: tuple[bool, ...]
     own: bool = True
+    after_itself: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

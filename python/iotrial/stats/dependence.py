@@ -21,7 +21,7 @@ about b, less one. The score is the z with the same p-value as Student's t. docs
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -55,28 +55,31 @@ def _decay(factor: float) -> Pattern:
     return Pattern(f"decay {factor:g}", tuple(factor**lag for lag in range(8)))
 
 
+AFTER_ITSELF = Pattern("last, own", (1.0,), own=True)
+AFTER_OTHER = Pattern("last, others", (1.0,), own=False)
 PATTERNS = (
     *(Pattern(f"last {count}", (1.0,) * count) for count in range(1, 7)),
     Pattern("last but one", (0.0, 1.0)),
     _decay(0.5),
     _decay(0.75),
-    Pattern("last, others", (1.0,), own=False),
-    Pattern("last, own", (1.0,), own=True),
+    AFTER_OTHER,
+    AFTER_ITSELF,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Runs in time order, one entry each. ``arm``, ``unit`` and ``block`` are numbers; ``first``: of its unit.
+    """Runs in time order, one entry each. ``arm``, ``unit`` and ``block`` are numbers; ``slot`` counts from 0 in its unit.
 
-    ``counted``: of the condition in question, in a unit in which every run has a value; other runs only precede these.
+    ``counted``: measured, of the condition in question, in a unit in which every run has a value; other runs only precede
+    these.
     """
 
     value: Floats
     arm: Counts
     unit: Counts
     block: Counts
-    first: Flags
+    slot: Counts
     counted: Flags
 
 
@@ -201,9 +204,8 @@ def normal_score(t: Floats, freedom: Floats) -> Floats:
 
 def _slots(table: Table) -> Floats:
     """Return a column for each slot after the first of units of each size, so that noise with a rhythm is no dependence."""
-    sizes = np.bincount(table.unit)[table.unit]
-    starts = np.maximum.accumulate(np.where(table.first, np.arange(table.first.size), 0))
-    place = np.where(table.counted, 1000 * sizes + np.arange(table.first.size) - starts, 0)
+    sizes = np.bincount(table.unit[table.counted], minlength=int(table.unit.max()) + 1)[table.unit]
+    place = np.where(table.counted, 1000 * sizes + table.slot, 0)
     names = [name for name in np.unique(place) if name % 1000]
     columns = np.zeros((place.size, len(names)))
     for column, name in enumerate(names):
@@ -230,20 +232,31 @@ def arranged(
     arms: Sequence[Sequence[str]],
     blocks: Sequence[int],
     own: Sequence[bool],
-) -> Table:
-    """Lay out units in time order as a table."""
+    after_itself: Sequence[Collection[int]] = (),
+) -> tuple[Table, Counts]:
+    """Lay out units in time order as a table; return with it which measured run, counted over all units, each entry is of.
+
+    ``after_itself``: in each unit, the places of the runs that an unmeasured run of the same arm precedes. That run has an
+    entry of its own, which does not count.
+    """
     sizes = [len(unit) for unit in arms]
     number = {name: place for place, name in enumerate(sorted({arm for unit in arms for arm in unit}))}
     value = np.array([one for unit in values for one in unit], dtype=np.float64)
-    unit = np.repeat(np.arange(len(sizes)), sizes)
     whole = np.array(
         [mine and all(map(math.isfinite, one)) for one, mine in zip(values, own, strict=True)], dtype=bool
     )
+    starts = np.cumsum([0, *sizes])[:-1]
+    extra = [
+        start + place for start, places in zip(starts, after_itself, strict=False) for place in sorted(places)
+    ]
+    runs = np.insert(np.arange(value.size), extra, extra)
+    measured = np.ones(runs.size, dtype=bool)
+    measured[np.searchsorted(runs, extra)] = False
     return Table(
-        value=np.where(np.isfinite(value), value, 0.0),
-        arm=np.array([number[arm] for unit in arms for arm in unit], dtype=np.intp),
-        unit=unit,
-        block=np.repeat(np.array(blocks, dtype=np.intp), sizes),
-        first=np.concatenate([[True, *[False] * (size - 1)] for size in sizes if size]).astype(bool),
-        counted=np.repeat(whole, sizes),
-    )
+        value=np.where(np.isfinite(value), value, 0.0)[runs],
+        arm=np.array([number[arm] for unit in arms for arm in unit], dtype=np.intp)[runs],
+        unit=np.repeat(np.arange(len(sizes)), sizes)[runs],
+        block=np.repeat(np.array(blocks, dtype=np.intp), sizes)[runs],
+        slot=(np.arange(value.size) - np.repeat(starts, sizes))[runs],
+        counted=np.repeat(whole, sizes)[runs] & measured,
+    ), runs

@@ -110,7 +110,8 @@ _EQUIVALENT = frozenset(
 class Observation:
     """One run: its responses by name (totals over replicates), or the description of its failure.
 
-    ``after_other``: the unmeasured run before it had another level, by the draw of a wash-in with drawn levels. ``parts``:
+    ``after_other``: the unmeasured run before it had another level, by the draw of a wash-in with drawn levels.
+    ``after_itself``: without a wash-in, an unmeasured run of the same arm came just before it. ``parts``:
     of a window of a live trial, means of its responses in the washout (None without one), and in the earlier and the later
     half of the counted part, if known.
     """
@@ -123,6 +124,7 @@ class Observation:
     responses: Mapping[str, float]
     failure: str | None = None
     after_other: bool = False
+    after_itself: bool = False
     parts: Mapping[str, tuple[float | None, float, float]] | None = None
 
 
@@ -398,8 +400,9 @@ class CarryOver:
     control fails at 1 / ``alpha``. ``across``: between blocks, else inside them. ``blocks`` counts those that gave a bet.
     ``wash_in``: the unmeasured runs before each measured one, of the blocks that are judged. ``score``: that of the least
     squares (``dependence.py``). ``suspected``: the runs seem to depend on those before them, so no verdict is given before a
-    wash-in. ``doubtful``: a verdict might rest on such a dependence, so more blocks are needed. ``upcoming``: the wash-in of
-    the next block. ``passed``: false if the exact control failed, or if the runs still depend on those before them with the
+    wash-in. ``doubtful``: a verdict might rest on such a dependence, so more blocks are needed. ``explicable``: the levels
+    whose verdict a cost of switching alone could explain, so it is withheld. ``upcoming``: the wash-in of the next block.
+    ``passed``: false if the exact control failed, or if the runs still depend on those before them with the
     longest wash-in. ``switching``: what a switch costs, where that was found.
     """
 
@@ -420,6 +423,7 @@ class CarryOver:
     score: float = 0.0
     suspected: bool = False
     doubtful: bool = False
+    explicable: tuple[tuple[str, str], ...] = ()
     upcoming: WashIn | None = None
     switching: SwitchCost | None = None
     unaffected: tuple[Unaffected, ...] = ()

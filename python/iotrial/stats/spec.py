@@ -60,6 +60,8 @@ class Spec:
     primary_effects: int
     whole_plots: bool = False
     copied_stretch: bool = False
+    #: each level also runs just after itself, often enough to tell what a switch costs
+    after_itself: bool = False
     stretched_each: frozenset[str] = frozenset()
     precise: bool = False
     budget: DeclaredBudget | None = None
@@ -93,6 +95,7 @@ class Spec:
             primary_effects=plan.primary_effects,
             whole_plots=plan.whole_plots,
             copied_stretch=plan.whole_plots and not plan.control_columns,
+            after_itself=plan.after_itself and plan.controls and not plan.whole_plots,
             stretched_each=frozenset(w.name for w in study.workloads if w.work.stretches_each),
             precise=options.get("precise") is True,
             budget=DeclaredBudget.of(options),

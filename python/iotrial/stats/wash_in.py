@@ -3,13 +3,13 @@
 Without a sign of carry-over there are none. When runs seem to depend on those before them, the next blocks *draw* the level
 of one unmeasured run: the run's own or another. That separates two causes, because four kinds of runs can be compared:
 
-    run of the reference    after itself    after another level    slower by a + c
-    run of another level    after itself    after the reference    slower by c - a
+    run of the reference    after itself    after another level    slower by a, or by c
+    run of another level    after itself    after the reference    faster by a, or slower by c
 
 a is carry-over: whatever runs after the other level is slower. c is the cost of switching: whatever runs after a level that
-is not its own is slower. If the switch costs, a run of the *same* level goes before each measured one; else a neutral run, of
-the *reference*. If runs still depend on those before them, there are 3 such runs, and then 6. Each stage is judged by its own
-blocks, since each begins at a stopping time.
+is not its own is slower, in both directions or in one. If the switch costs, a run of the *same* level goes before each
+measured one; else a neutral run, of the *reference*. If runs still depend on those before them, there are 3 such runs, and
+then 6. Each stage is judged by its own blocks, since each begins at a stopping time.
 """
 
 from __future__ import annotations
@@ -31,11 +31,15 @@ from iotrial.study.model import Better, Response
 #: numbers of unmeasured runs, one stage after the other
 RUNS = (1, 3, 6)
 #: blocks with drawn levels: at least, and at most
-LEAST, MOST = 8, 24
+LEAST, MOST = 8, 48
 _SURE = 3.0  # score from which a cause counts as found
-#: range of a / c in which it is the switch that costs: 0, or -1 if only the switch away from the reference costs
-_LEAST_SHARE, _MOST_SHARE = -1.4, 0.5
+_BETTER = 6.0  # difference in chi-square from which one cause counts as the better explanation
+#: what each cause adds to runs of the reference, and of other levels, after a level that is not their own
+_CARRIED = np.array([1.0, -1.0])
+_SWITCHED = (np.array([1.0, 1.0]), np.array([0.0, 1.0]), np.array([1.0, 0.0]))
+_AVERAGE = np.array([0.5, 0.5])
 _ROUNDING = 1e-12  # relative to the largest covariance
+_CONDITION = 1e8  # of a covariance, from which it is only a rounding error
 _LIKELY = 2.0  # score of a cost of switching that is enough after the most blocks
 
 
@@ -66,34 +70,47 @@ def upcoming(spec: Spec, wash_in: WashIn | None, switching: Switching | None, *,
 
 
 @dataclass(frozen=True, slots=True)
+class Cause:
+    """How one cause fits: its score, positive if runs get worse, and by how much (in chi-square) it misses the sizes."""
+
+    score: float
+    misses: float
+
+
+@dataclass(frozen=True, slots=True)
 class Switching:
-    """What the drawn levels show, on the response's scale: carry-over ``carried`` (a above) and cost of switching (c).
+    """What the drawn levels show, on the response's scale of comparison.
 
-    The scores are positive if runs get worse: longer times, lower rates. ``typical``: the median of runs after their own
-    level, on that scale. ``blocks``: those with a value in every run."""
+    ``cost``: how much worse a run is after another level, averaged over both directions, with its score. ``carried``: how
+    carry-over fits, and ``switched`` a cost of switching: both directions alike, or one of them, whichever fits best.
+    ``typical``: the median of runs after their own level, on that scale. ``blocks``: those with a value in every run."""
 
-    carried: float
     cost: float
-    carried_score: float
     cost_score: float
+    carried: Cause
+    switched: Cause
     typical: float
     blocks: int
 
     @property
     def costs(self) -> bool:
-        """Whether it is the switch that costs, rather than the level before.
-
-        Where both are possible, the neutral run is right too: if only a switch back to the reference costs, a = c."""
-        enough = _LIKELY if self.blocks >= MOST else _SURE
-        share = math.copysign(self.carried, self.carried_score) / max(abs(self.cost), 1e-300)
-        return self.cost_score >= enough and _LEAST_SHARE <= share <= _MOST_SHARE
+        """Whether it is the switch that costs, rather than the level before."""
+        if self.blocks >= MOST:
+            return self.switched.score >= _LIKELY and self._better > 0.0
+        return self.switched.score >= _SURE and self._better >= _BETTER
 
     @property
     def decided(self) -> bool:
         """Whether the blocks with drawn levels are enough."""
         if self.blocks < LEAST:
             return False
-        return self.costs or abs(self.carried_score) >= _SURE or self.blocks >= MOST
+        carried = abs(self.carried.score) >= _SURE and self._better <= -_BETTER
+        return self.costs or carried or self.blocks >= MOST
+
+    @property
+    def _better(self) -> float:
+        """By how much (in chi-square) a cost of switching fits better than carry-over."""
+        return self.carried.misses - self.switched.misses
 
     def in_units(self, response: Response) -> SwitchCost | None:
         """Return the cost of a switch as it is reported; None if the switch is not what costs."""
@@ -117,7 +134,7 @@ def judge_switching(spec: Spec, response: Response, blocks: Sequence[ObservedBlo
         return None
     runs = [sorted(block.observations, key=lambda run: run.slot) for block in known]
     values = [[usable(run, response) for run in block] for block in runs]
-    table = arranged(
+    table, _ = arranged(
         [[math.nan if value is None else value for value in block] for block in values],
         [[run.arm for run in block] for block in runs],
         list(range(len(runs))),
@@ -138,22 +155,36 @@ def judge_switching(spec: Spec, response: Response, blocks: Sequence[ObservedBlo
     if found is None:
         return None
     size, covariance, freedom = found
-    carried, cost = np.array([0.5, -0.5, 0.0, 0.0]), np.array([0.5, 0.5, 0.0, 0.0])
+    size, covariance = size[:2], covariance[:2, :2]
     worse = -1.0 if response.better is Better.HIGHER else 1.0
-    scores = [worse * _score(weights, size, covariance, freedom) for weights in (carried, cost)]
+    causes = [_cause(one, size, covariance, freedom, worse) for one in (_CARRIED, *_SWITCHED)]
     own = table.value[table.counted & ~other]
     return Switching(
-        carried=float(carried @ size),
-        cost=float(cost @ size),
-        carried_score=scores[0],
-        cost_score=scores[1],
+        cost=float(_AVERAGE @ size),
+        cost_score=worse * _score(_AVERAGE, size, covariance, freedom),
+        carried=causes[0],
+        switched=min(causes[1:], key=lambda cause: (cause.score < _LIKELY, cause.misses)),
         typical=float(np.median(own)) if own.size else math.nan,
         blocks=residuals.blocks,
     )
 
 
+def _cause(direction: Floats, size: Floats, covariance: Floats, freedom: float, worse: float) -> Cause:
+    """Fit the sizes as a multiple of ``direction`` by least squares."""
+    if freedom < 1.0 or np.linalg.cond(covariance) > _CONDITION:
+        return Cause(0.0, 0.0)
+    weights: Floats = np.asarray(np.linalg.solve(covariance, direction), dtype=np.float64)
+    left = size - direction * float(weights @ size) / float(weights @ direction)
+    missed = math.sqrt(max(0.0, float(left @ np.linalg.solve(covariance, left))))
+    misses = float(normal_score(np.array(missed), np.array(freedom))) ** 2
+    return Cause(worse * _score(weights, size, covariance, freedom), misses)
+
+
 def _score(weights: Floats, size: Floats, covariance: Floats, freedom: float) -> float:
     variance = float(weights @ covariance @ weights)
-    if variance <= _ROUNDING * float(np.abs(covariance).max()) or freedom < 1.0:
+    if (
+        variance <= _ROUNDING * float(np.abs(covariance).max()) * float(np.abs(weights).max()) ** 2
+        or freedom < 1.0
+    ):
         return 0.0  # nothing but a rounding error, which may be below 0
     return float(normal_score(np.array(float(weights @ size) / math.sqrt(variance)), np.array(freedom)))

@@ -17,6 +17,7 @@ from iotrial.errors import StoreError, StudyError
 from iotrial.stats.model import Observation, ObservedBlock
 from iotrial.store.checks import WINDOW, parts_of
 from iotrial.store.model import (
+    AFTER_ITSELF,
     DRAWN_OTHER,
     DRAWN_OWN,
     WASH_IN,
@@ -210,6 +211,7 @@ def observation_of(run: RunRecord) -> Observation:
         responses=run.responses,
         failure=run.failure,
         after_other=run.checks.get(WASH_IN) == DRAWN_OTHER,
+        after_itself=run.checks.get(WASH_IN) == AFTER_ITSELF,
         parts=parts_of(run.checks) if WINDOW in run.checks else None,
     )
 
@@ -217,7 +219,7 @@ def observation_of(run: RunRecord) -> Observation:
 def washed_in(runs: Iterable[RunRecord]) -> WashIn | None:
     """Return the unmeasured runs that went before each run of a block; StoreError if they are of an unknown kind."""
     for run in runs:
-        if WASH_IN in run.checks:
+        if run.checks.get(WASH_IN, AFTER_ITSELF) != AFTER_ITSELF:
             return _wash_in_of(run.checks[WASH_IN])
     return None
 

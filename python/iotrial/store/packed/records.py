@@ -36,6 +36,7 @@ OPTIONS: Mapping[str, Any] = {
     "precise": bool,
     "controls": bool,
     "controls_first": _Blocks,
+    "after_itself": bool,
     "design_rows": _Words,
     "budget_share": Annotated[float, Meta(ge=0, le=1)],
     "asked": _Words,
