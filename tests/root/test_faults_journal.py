@@ -136,7 +136,10 @@ def test_of_a_trial_cut_off_a_damaged_entry_is_named_and_the_others_are_put_back
     with at_work(state, study(tmp_path)) as trial:
         send(trial, signal.SIGKILL)
         trial.process.wait()
-        paths = {json.loads(path.read_text().splitlines()[0])["address"].get("path"): path for path in entries(state)}
+        paths = {
+            json.loads(path.read_text().splitlines()[0])["address"].get("path"): path
+            for path in entries(state)
+        }
         assert len(paths) > 5
         garbled, foreign = paths[str(PRESSURE)], paths[str(EXPIRE)]
         garbled.write_text("{")
