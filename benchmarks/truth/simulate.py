@@ -89,6 +89,7 @@ TABLES: dict[str, Table] = {
     "switching-costs": switchback.switching_costs,
     "building-up": switchback.building_up,
     "durability-runs": powercuts.durability_runs,
+    "skewed-controls": skewed.controls_table,
 }
 
 #: tables that have no place in the documents, which give their results in a sentence
@@ -115,8 +116,17 @@ PRINTED_ONLY = frozenset(
         "fleet-stopped",
         "unequal-scatter",
         "mean-ratio",
+        "skewed-controls",
         "slow-run-alarms",
         "statistics",
+        "slow-runs",
+        "recorded-races",
+        "usual-choice",
+        "switchback-carry-over",
+        "switchback-residue",
+        "switching-costs",
+        "building-up",
+        "switchback-washout",
     }
 )
 

@@ -1,4 +1,4 @@
-"""Check whether anyone other than the user and root could have written a file.
+"""Check whether anyone other than the user and root could have written a file, and walk to a folder step by step.
 
 A user who can write to a file, or to any folder above it, controls its content. A file counts as the user's own if it and
 every folder above it belong to the user or to root, and other users cannot write to them.
@@ -6,17 +6,95 @@ every folder above it belong to the user or to root, and other users cannot writ
 
 from __future__ import annotations
 
+import errno
 import grp
 import os
 import pwd
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 _ACCESS_LIST = "system.posix_acl_access"
 #: group IDs below this are system groups (adduser.conf, login.defs)
 _FIRST_OF_USERS = 1000
 _FOLDER = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+LINKS = 40  # the kernel's own limit
+
+#: folders from the root on, each with its name and an O_PATH descriptor
+Way = list[tuple[str, int]]
+#: called with the way so far and the facts of its next entry; None: at the end. Raises if the entry must not be used.
+Check = Callable[[Way, os.stat_result | None], None]
+
+
+@contextmanager
+def walked(path: str | Path, check: Check | None = None, *, make: int | None = None) -> Iterator[Way]:
+    """Walk to a folder, each step relative to the descriptor of the one before, and yield the way with its links resolved.
+
+    What ``check`` found of a step holds for the rest of the walk: nobody can swap what is held. ``make``: create folders
+    that are missing, with this mode. The descriptors are closed at the end. Raises OSError if the path does not lead to a
+    folder, and what ``check`` raises.
+    """
+    with ExitStack() as held:
+
+        def step(name: str, folder: int | None) -> int:
+            descriptor = os.open(name, _FOLDER, dir_fd=folder)
+            held.callback(os.close, descriptor)
+            return descriptor
+
+        root = ("", step("/", None))
+        way, left, links = [root], _names(str(Path.cwd() / path)), 0
+        while left:
+            name = left.pop()
+            if name == "..":
+                way = way[:-1] or [root]
+                continue
+            if make is not None:
+                _make(name, way[-1][1], make)
+            found = step(name, way[-1][1])
+            facts = os.fstat(found)
+            if check is not None:
+                check(way, facts)
+            if not stat.S_ISLNK(facts.st_mode):
+                way.append((name, found))
+                continue
+            links += 1
+            if links > LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+            target = os.readlink("", dir_fd=found)
+            left += _names(target)
+            if target.startswith("/"):
+                way = [root]
+        if not stat.S_ISDIR(os.fstat(way[-1][1]).st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+        if check is not None:
+            check(way, None)
+        yield way
+
+
+def way_shown(way: Way) -> str:
+    """Return a way as a path."""
+    return "/".join(name for name, _ in way) or "/"
+
+
+def _names(path: str) -> list[str]:
+    """Split a path into its components, in reverse order."""
+    return [name for name in reversed(path.split("/")) if name not in ("", ".")]
+
+
+def _make(name: str, folder: int, mode: int) -> None:
+    try:
+        os.mkdir(name, mode, dir_fd=folder)
+    except FileExistsError:
+        return
+    except OSError:
+        try:
+            os.stat(name, dir_fd=folder, follow_symlinks=False)  # EROFS, EACCES: it may exist nevertheless
+        except FileNotFoundError:
+            pass
+        else:
+            return
+        raise
 
 
 def invoking_user() -> tuple[int, int]:

@@ -12,12 +12,13 @@ from __future__ import annotations
 import difflib
 import math
 import re
-import sys
 from collections.abc import Collection, Mapping
 from fractions import Fraction
 from typing import TypeGuard
 
 MAX_BYTES = 2**63 - 1
+#: measured values outside are not plausible, and their squares, sums or ratios could leave the range of floating point
+LARGEST, SMALLEST = 1e100, 1e-100
 
 _SIZES: Mapping[str, int] = {
     "B": 1,
@@ -67,6 +68,8 @@ _NUMBER = r"[0-9]{1,19}(?:\.[0-9]{1,19})?|\.[0-9]{1,19}"
 _QUANTITY = rf"\s*({_NUMBER})\s*([^\W\d_]+)\s*"
 _PERCENT = rf"\s*({_NUMBER})\s*%\s*"
 _PLAIN = rf"\s*({_NUMBER})\s*"
+#: as programs print numbers: no underscores, no digits of other scripts, no nan and inf
+_PRINTED = r"[+-]?(?:[0-9]{1,60}(?:\.[0-9]{0,60})?|\.[0-9]{1,60})(?:[eE][+-]?[0-9]{1,4})?"
 
 
 class UnitError(ValueError):
@@ -78,9 +81,30 @@ class UnitError(ValueError):
         self.hint = hint
 
 
-def is_number(value: object, most: float = sys.float_info.max) -> TypeGuard[float]:
+def is_number(value: object, most: float = LARGEST) -> TypeGuard[float]:
     """Return whether a value from JSON is a finite number of at most this magnitude; a boolean is none."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= most
+
+
+def measured(value: object) -> float | None:
+    """Return a number that another program printed, as text or as a value in JSON; None if there is none that can be used.
+
+    All numbers from outside go through here before anything is computed with them. A usable one is 0 (also for -0.0), or its
+    magnitude is between ``SMALLEST`` and ``LARGEST``, so it is finite and no subnormal.
+    """
+    if isinstance(value, str | bytes):
+        text = value.decode("latin-1") if isinstance(value, bytes) else value
+        text = text.strip(" \t\r\n")
+        if re.fullmatch(_PRINTED, text) is None:
+            return None
+        value = float(text)
+        if value == 0 and re.match("[^1-9eE]*[1-9]", text):  # too small for a float
+            return None
+    if not is_number(value):
+        return None
+    if value == 0:
+        return 0.0
+    return float(value) if abs(value) >= SMALLEST else None
 
 
 def parse_size(text: str) -> int:

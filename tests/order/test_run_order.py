@@ -83,7 +83,18 @@ def test_every_arm_makes_the_same_transitions(
     assert len({tuple(s) for s in shapes.values()}) == 1, shapes
 
 
-def verbs_of_a_run(opened: Any, study: str, **conditions: list[str]) -> list[tuple[str, dict[str, Any]]]:
+CACHE = """
+[[factor]]
+name = "cache"
+knob = "cache.state"
+levels = ["STATE"]
+role = "condition"
+"""
+
+
+def verbs_of_a_run(
+    opened: Any, study: str | Study, **conditions: list[str]
+) -> list[tuple[str, dict[str, Any]]]:
     session, plan, probe = opened(study, **conditions)
     runner = Runner(session, injected=1.06)
     condition = plan.conditions[0]
@@ -101,16 +112,34 @@ def test_a_mode_goes_through_the_neutral_mode_even_where_it_already_stands(opene
     assert modes[1] in ("0444", "0555", "0666", "0777")
 
 
-def test_dirty_data_is_written_before_the_unmount_and_the_device_emptied_after_it(opened: Any) -> None:
+def test_a_cold_run_unmounts_after_the_last_change_and_empties_the_device_after_that(opened: Any) -> None:
     calls = [
         verb for verb, _ in verbs_of_a_run(opened, "files/permissions", workload=["probe"], cache=["cold"])
     ]
     order = [
-        calls.index(verb)
-        for verb in ("set_mode", "get_mode", "syncfs", "unmount", "evict_device", "mount", "files")
+        calls.index(verb) for verb in ("set_mode", "get_mode", "unmount", "evict_device", "mount", "files")
     ]
     assert order == sorted(order)
     assert calls[-1] == "files"
+
+
+@pytest.mark.parametrize(
+    ("cache", "syncs"),
+    [
+        ("warm", 1),
+        ("cold-files", 0),  # the unmount writes what is dirty
+        ("cold-data", 1),
+        ("cold-system", 1),
+    ],
+)
+def test_what_was_changed_is_synced_once_before_the_timed_part(opened: Any, cache: str, syncs: int) -> None:
+    study = VARIED.replace("block.read_ahead_kb", "file.mode").replace('["512", "1024"]', '["0444", "0777"]')
+    study = study.replace("[[workload]]", f"{CACHE.replace('STATE', cache)}[[workload]]")
+    calls = [verb for verb, _ in verbs_of_a_run(opened, read_study(study, "test", trusted=False))]
+    written = [verb for verb in calls if verb in ("syncfs", "unmount")]
+    assert calls.count("syncfs") == syncs
+    assert len(written) == 1, "syncing twice costs a flush more"
+    assert calls.index("set_mode") < calls.index(written[0]) < calls.index("files")
 
 
 def test_warming_is_the_last_thing_before_the_timed_part(opened: Any) -> None:
@@ -471,7 +500,8 @@ def test_the_scratch_folder_is_new_and_nothing_of_it_is_dirty_when_the_clock_sta
         opened, read_study(WRITER.replace("CACHE", state_of_cache), "writer", trusted=False)
     )
     verbs = [verb for verb, _ in calls]
-    order = [verbs.index(verb) for verb in ("remove", "mkdir", "syncfs", "command")]
+    written = "unmount" if state_of_cache == "cold-files" else "syncfs"
+    order = [verbs.index(verb) for verb in ("remove", "mkdir", written, "command")]
     assert order == sorted(order)
     assert calls[order[0]][1] == {"path": "/run/iotrial/ext4/out", "recursive": True}
     assert calls[-1][1]["out"] == "/run/iotrial/ext4/out"

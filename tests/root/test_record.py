@@ -224,7 +224,7 @@ def test_what_goes_on_after_a_killed_recording_is_named_and_ended_on_request(
         (("-o", "t", "--", "no-such-program"), "no-such-program: no such program"),
         (("-o", "t", "--pid", "999999999"), "no process has the number 999999999"),
         (("-o", "missing/t", "--", "true"), "there is no folder missing"),
-        (("-o", ".", "--", "true"), ".: is a folder"),
+        (("-o", ".", "--", "true"), ". is a folder"),
         (("-o", "t", "--buffer", "1 KiB", "--", "true"), "--buffer 1 KiB: expected 4 KiB to 1 GiB"),
     ],
 )
@@ -248,3 +248,52 @@ def test_only_root_may_record(data: Path) -> None:
     assert done.returncode == 2
     assert "only root may do" in done.stderr
     assert not Path("/var/tmp/never.iotrace").exists()
+
+
+@pytest.mark.root
+def test_a_trace_follows_no_link_and_replaces_a_file_only_on_request(data: Path, tmp_path: Path) -> None:
+    trace, victim = tmp_path / "t", tmp_path / "victim"
+    victim.write_text("precious")
+    trace.symlink_to(victim)
+    record = ("record", "-o", str(trace))
+    for more in ((), ("--force",)):
+        done = iotrial(*record, *more, "--", *PYTHON, READ_TWICE, cwd=data, check=2)
+        assert "is a link, and is not followed" in done.stderr
+    assert victim.read_text() == "precious"
+    trace.unlink()
+    trace.write_text("precious")
+    trace.chmod(0o644)
+    done = iotrial(*record, "--", *PYTHON, "print('it ran')", cwd=data, check=2)
+    assert "already exists" in done.stderr
+    assert (trace.read_text(), done.stdout) == ("precious", "")
+    iotrial(*record, "--force", "--", *PYTHON, READ_TWICE, cwd=data)
+    assert trace.read_bytes().startswith(b"iotrace\n")
+    assert trace.stat().st_mode & 0o7777 == 0o600
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "t", "victim"]
+
+
+@pytest.mark.root
+def test_the_command_does_not_hold_the_trace(data: Path, tmp_path: Path) -> None:
+    script = (
+        f"{READ_TWICE}; print([one for n in os.listdir('/proc/self/fd') if os.path.exists(p := f'/proc/self/fd/{{n}}')"
+        " and 'iotrace' in (one := os.readlink(p))])"
+    )
+    done = iotrial("record", "-o", str(tmp_path / "app.iotrace"), "--", *PYTHON, script, cwd=data)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.root
+def test_a_full_disk_is_named_and_what_was_recorded_before_can_be_read(data: Path, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "iotrial-test", disk], check=True)
+    try:
+        script = f"{READ_TWICE}; [os.pread(fd, 1, n * 7919 % 5000) for n in range(400_000)]"
+        options = ("record", "--buffer", "64MiB", "-o", str(disk / "t"))
+        done = iotrial(*options, "--", *PYTHON, script, cwd=data, check=1)
+        assert "No space left" in done.stderr
+        assert "what was recorded until then can be read" in done.stderr
+        assert [path.name for path in disk.iterdir()] == ["t"]
+        assert "cut off" in iotrial("show", str(disk / "t"), cwd=data).stdout
+    finally:
+        subprocess.run(["umount", disk], check=True)

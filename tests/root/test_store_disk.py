@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from iotrial.errors import IotrialError, StoreError
+from iotrial.output_files import output_file
 from iotrial.store import Store
 from iotrial.store.model import RunRecord, TrialHeader, TrialState
-from iotrial.store.packed.file import written_whole
 from iotrial.study.catalogue import find
 
 pytestmark = pytest.mark.root
@@ -108,7 +108,7 @@ def test_an_export_onto_a_full_disk_leaves_no_half_file(small_disk: Path) -> Non
     kept.write_bytes(b"the one before")
 
     def fill(path: Path, *, force: bool) -> None:
-        with written_whole(path, force=force) as file:
+        with output_file(path, force=force) as file:
             while True:
                 file.write(bytes(65536))
 

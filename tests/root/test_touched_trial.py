@@ -249,3 +249,17 @@ def test_a_cold_run_reads_what_the_work_was_seen_to_read(state: Path, tmp_path: 
     runs = stored_runs(state)
     assert all(MIB / 10 - 1 <= run["checks"]["bytes_expected"] <= MIB for run in runs)
     assert all(run["checks"]["bytes_read"] >= MIB for run in runs)
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_command_that_reads_and_changes_a_file_is_said_to_depend_on_the_run_before(
+    state: Path, tmp_path: Path, elsewhere: Path, reads: bool
+) -> None:
+    file = elsewhere / "small"
+    file.chmod(0o666)
+    first = f"head -c 9 {file} >/dev/null; " if reads else ""
+    argv = f"""["sh", "-c", "{first}echo {{mode}} >>{file}"]"""
+    text = study(argv, knob="command.argument", more="")
+    done = iotrial("run", write_study(tmp_path, text), "--rehearse", "--trust")
+    said = f"work reads and changes {file}: a run may depend on the run before"
+    assert (said in " ".join((done.stdout + done.stderr).split())) is reads

@@ -29,6 +29,7 @@ TOUCHED = {
     "unseen": [],
     "inside": {"files": 1, "bytes": 64 << 10, "read": 64 << 10},
     "outside": {"bytes": 0, "read": 0, "paths": []},
+    "rewritten": [],
 }
 
 

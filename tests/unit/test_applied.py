@@ -301,6 +301,33 @@ def test_without_systemd_cron_covers_a_reboot_and_without_cron_it_is_said(tmp_pa
     assert "REBOOT IS NOT COVERED" in bare.says
 
 
+@pytest.mark.parametrize(
+    ("path", "to"),
+    [
+        ("etc/systemd/system/iotrial-applied.service", "/dev/null"),
+        ("etc/systemd/system/iotrial-applied.service", "missing"),
+        ("etc/systemd/system/sysinit.target.wants/iotrial-applied.service", "../other.service"),
+        ("etc/tuned/active_profile", "/dev/null"),
+    ],
+)
+def test_a_masked_unit_and_a_link_in_the_place_of_a_file_are_refused_and_stay(
+    root: Path, path: str, to: str
+) -> None:
+    machine = FakeMachine(root)
+    if "tuned" in path:
+        tuned(machine, "[sysctl]\nvm.swappiness=30\n")
+        (root / path).unlink()
+        (root / "etc/tuned/real").write_text("mine\n")
+        to = "real"
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).symlink_to(to)
+    before = image(root)
+    with pytest.raises(RequestError, match=r"link to .*; nothing was changed"):
+        applied(machine)
+    assert str((root / path).readlink()) == to
+    assert image(root) == before
+
+
 SPOILED = {
     "empty": lambda path: path.write_bytes(b""),
     "cut off": lambda path: path.write_bytes(path.read_bytes()[:-40]),

@@ -391,3 +391,33 @@ def test_the_timer_logs_what_it_does_and_what_it_cannot_read(
     taken_back, unreadable = (root / "var/lib/iotrial/watchdog.log").read_text().splitlines()
     assert "trial t0001: not kept in time; taken back" in taken_back
     assert "expected a file, found a folder" in unreadable
+
+
+def test_output_replaces_only_on_request_and_goes_through_no_link(run: Any, tmp_path: Path) -> None:
+    of = trial("swappiness", "ahead")
+    folder, outside = tmp_path / "out", tmp_path / "outside"
+    outside.mkdir()
+    words = ("apply", "--in", "/data/x", "--output", str(folder))
+    run(*words, of=of)
+    written = image(folder)
+    run(*words, of=of)  # the same files
+    first, last = sorted(path for path in folder.rglob("*") if path.is_file())
+    last.write_text("mine")
+    first.unlink()
+    error = refused(run, *words, of=of)
+    assert "already exists" in error.message
+    assert "--force" in str(error.hint)
+    assert (first.exists(), last.read_text()) == (False, "mine")  # nothing was written
+    run(*words, "--force", of=of)
+    assert image(folder) == written
+    last.unlink()
+    last.symlink_to(outside / "file")
+    for more in ((), ("--force",)):
+        assert "is a link" in refused(run, *words, *more, of=of).message
+    last.unlink()
+    moved = last.parent.rename(outside / "moved")
+    last.parent.symlink_to(moved)
+    for more in ((), ("--force",)):
+        assert "is a link or a file, not a folder" in refused(run, *words, *more, of=of).message
+    assert list(moved.iterdir()) == []
+    assert [path.name for path in outside.iterdir()] == ["moved"]

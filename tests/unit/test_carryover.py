@@ -12,6 +12,8 @@ import pytest
 from iotrial.design.keyed import new_seed
 from iotrial.design.model import ArmKind, Before, WashIn
 from iotrial.design.plan import Plan
+from iotrial.report.conditions import Conditions
+from iotrial.report.sentences import _on_carry_over
 from iotrial.stats.analyse import analyse, analyse_condition
 from iotrial.stats.carryover import Unit, levels_tried, paths, withholds
 from iotrial.stats.model import Observation, ObservedBlock, Verdict
@@ -221,6 +223,18 @@ def test_planted_carry_over_makes_the_trial_invalid_and_says_so_in_plain_words()
     assert main.value < 0.98
     assert clear.ratio == pytest.approx(1.0, abs=0.02)
     assert 40 < clear.blocks < 80
+
+
+def test_windows_of_a_service_are_advised_a_longer_washout_and_no_unmeasured_runs() -> None:
+    spec, blocks = trial(f"{1:032x}", blocks=120, carry=math.log(1.1))
+    found = analyse(spec, blocks)
+    said = {
+        live: " ".join(note.text for note in _on_carry_over(found, Conditions(STUDY), live=live))
+        for live in (False, True)
+    }
+    assert "`--washout`" in said[True]
+    assert "`wash_in = true`" not in said[True]
+    assert "`wash_in = true`" in said[False]
 
 
 @pytest.mark.slow

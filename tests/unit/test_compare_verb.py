@@ -111,14 +111,14 @@ def test_page_and_markdown_are_written(
     assert capsys.readouterr().out == markdown
 
 
-def test_the_summary_of_a_job_is_added_to_and_any_other_file_is_written_anew(
+def test_the_summary_of_a_job_is_added_to_and_another_file_replaced_on_request(
     verb: Verb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     summary, other = tmp_path / "summary.md", tmp_path / "other.md"
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
-    for file in (summary, other):
+    for file, more in ((summary, ()), (other, ("--force",))):
         file.write_text("before\n")
-        verb("report", "1", "--markdown", str(file))
+        verb("report", "1", "--markdown", str(file), *more)
     assert summary.read_text() == "before\n" + other.read_text()
     assert other.read_text().startswith("### ")
     capsys.readouterr()

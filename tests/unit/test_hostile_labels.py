@@ -16,9 +16,9 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 
 import iotrial.cli
-from iotrial.cli.finish import report_path, write_report
+from iotrial.cli.finish import report_path, write_page
 from iotrial.cli.output import report_error, tell
-from iotrial.errors import StoreError
+from iotrial.errors import RequestError
 from iotrial.report.document import Document
 from iotrial.report.jsonreport import report_json
 from iotrial.report.live import PlainView, TerminalView
@@ -176,18 +176,19 @@ def test_the_report_file_stays_in_its_folder_whatever_the_study_is_called(
     assert path.parent == state / "reports"
     assert re.fullmatch(r"12-[A-Za-z0-9][A-Za-z0-9._-]*\.html", path.name)
     assert len(path.name) < 100
-    write_report("text", path, follow=False)
+    write_page("text", named)
     assert path.read_text() == "text"
 
 
-def test_a_link_in_the_place_of_the_report_is_not_written_through(state: Path, tmp_path: Path) -> None:
+def test_a_link_in_the_place_of_the_report_is_not_written_through(
+    hostile: Document, state: Path, tmp_path: Path
+) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")
     (state / "reports").mkdir(parents=True)
-    place = state / "reports" / "1-x.html"
-    place.symlink_to(victim)
-    with pytest.raises(StoreError):
-        write_report("report", place, follow=False)
+    report_path(hostile).symlink_to(victim)
+    with pytest.raises(RequestError, match="is a link"):
+        write_page("report", hostile)
     assert victim.read_text() == "precious"
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import math
 import socket
+import threading
+import time
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,6 +18,7 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from iotrial.errors import RequestError
+from iotrial.live import exposition
 from iotrial.live.exposition import (
     CONTENT_TYPE,
     MOST_AT_ONCE,
@@ -124,6 +129,58 @@ def test_clients_that_say_nothing_do_not_stop_the_trial() -> None:
         silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(3 * MOST_AT_ONCE)]
         exporter.update(RUNNING)
         for one in silent:
+            one.close()
+
+
+def test_scrapers_that_take_too_long_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iotrial.live.exposition._CLIENT_S", 0.5)
+    stop = threading.Event()
+
+    def drip(one: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            one.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+            while not stop.wait(0.1):
+                one.sendall(b"x")
+
+    with Exporter() as exporter:
+        port = int(exporter.url.split(":")[2].split("/")[0])
+        slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(MOST_AT_ONCE)]
+        threads = [threading.Thread(target=drip, args=(one,)) for one in slow]
+        for thread in threads:
+            thread.start()
+        time.sleep(1.0)
+        for _ in range(MOST_AT_ONCE):
+            assert fetch(port, "/metrics")[0] == 200
+        stop.set()
+        for thread, one in zip(threads, slow, strict=True):
+            thread.join()
+            one.close()
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_slow_scrapers_keep_others_out_for_a_stated_time_only(
+    monkeypatch: pytest.MonkeyPatch, *, reads: bool
+) -> None:
+    """Clients that send a byte of their request now and then, or that read nothing of a long answer."""
+    monkeypatch.setattr(exposition, "_CLIENT_S", 1.0)
+    with Exporter() as exporter:
+        port = int(exporter.url.split(":")[2].split("/")[0])
+        exporter._text = "x" * (32 << 20)  # more than the kernel takes for a client
+        slow = []
+        for _ in range(MOST_AT_ONCE):
+            one = socket.create_connection(("127.0.0.1", port))
+            one.sendall(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n" + (b"\r\n" if reads else b"X: "))
+            slow.append(one)
+        until, answered = time.monotonic() + 10, False
+        while not answered and time.monotonic() < until:
+            for one in slow:
+                with suppress(OSError):
+                    one.recv(1) if reads else one.sendall(b"y")
+            time.sleep(0.1)
+            with suppress(OSError, http.client.HTTPException):
+                answered = fetch(port, "/other")[0] == 404
+        assert answered
+        for one in slow:
             one.close()
 
 

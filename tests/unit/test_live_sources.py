@@ -6,6 +6,7 @@ import http.server
 import json
 import math
 import os
+import socket
 import ssl
 import subprocess
 import threading
@@ -124,7 +125,16 @@ def trickle(connection: Any, path: str, number: int) -> bool:
     return False
 
 
-@pytest.mark.parametrize("say", [silent, trickle])
+def trickle_of_headers(connection: Any, path: str, number: int) -> bool:
+    """Send headers one byte at a time, for ever."""
+    connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+    for _ in range(300):
+        connection.sendall(b"x")
+        time.sleep(0.1)
+    return False
+
+
+@pytest.mark.parametrize("say", [silent, trickle, trickle_of_headers])
 @pytest.mark.parametrize("form", ["promql:up@{}", "openmetrics:{}/metrics#x"])
 def test_a_server_that_accepts_and_does_not_answer_is_lost(say: Any, form: str) -> None:
     with serving(say) as server:
@@ -134,6 +144,8 @@ def test_a_server_that_accepts_and_does_not_answer_is_lost(say: Any, form: str) 
             source.start()
         assert time.monotonic() - began < SOON_S
         source.stop()
+        # nor does its thread go on
+        until(lambda: not [one for one in threading.enumerate() if one.name.startswith("metric")])
 
 
 def test_a_server_that_stops_answering_is_lost_within_seconds(
@@ -382,7 +394,7 @@ def test_a_counter_of_a_command_becomes_a_rate(tmp_path: Path, started: Callable
         ("echo 1_000", "expected one number"),
         ("echo nan", "expected one number"),
         ("echo 1 2", "expected one number"),
-        ("echo 1e999", "too large"),
+        ("echo 1e999", "expected one number of a magnitude up to"),
         ("echo oh >&2; exit 3", "status 3: 'oh'"),
         ("/no/such/program", "failed with status 127"),
         ("yes", "did not end within"),
@@ -525,6 +537,109 @@ def test_a_log_that_is_gone_for_long_is_lost(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(MetricLost, match="is gone"):
         follower.lines()
     follower.close()
+
+
+def _unreadable(path: Path) -> None:
+    path.touch()
+    path.chmod(0)
+
+
+#: what a log can become, by what makes it
+BECOMES: dict[str, Callable[[Path], object]] = {
+    "a pipe": os.mkfifo,
+    "a folder": Path.mkdir,
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+    "a link that leads nowhere": lambda path: path.symlink_to("nowhere"),
+    "a link to itself": lambda path: path.symlink_to(path.name),
+    "a socket": lambda path: socket.socket(socket.AF_UNIX).bind(str(path)),
+    "a file of nobody's": _unreadable,
+}
+
+
+@pytest.fixture
+def no_file_is_closed_twice(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fail a test that closes a number which is not open: it may be another thread's file by then."""
+    wrong: list[int] = []
+
+    def close(number: int, really: Callable[[int], None] = os.close) -> None:
+        try:
+            really(number)
+        except OSError:
+            wrong.append(number)
+            raise
+
+    monkeypatch.setattr(os, "close", close)
+    yield
+    assert not wrong
+
+
+@pytest.mark.usefixtures("no_file_is_closed_twice")
+@pytest.mark.parametrize("what", BECOMES)
+def test_a_log_that_becomes_something_else_is_lost_until_it_is_one_again(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if what == "a file of nobody's" and os.geteuid() == 0:
+        pytest.skip("root reads every file")
+    monkeypatch.setattr("iotrial.live.sources.followed_log.GONE_S", 0.05)
+    monkeypatch.setattr("iotrial.live.sources.followed_log.LINGERS_S", 0.1)
+    path = tmp_path / "log"
+    path.write_text("")
+    follower = Follower(str(path))
+    follower.lines()
+    with path.open("a") as old:
+        path.rename(tmp_path / "log.1")
+        BECOMES[what](path)
+        assert follower.lines() == []
+        print("to the old one", file=old, flush=True)
+        assert follower.lines() == [b"to the old one"]
+    for _ in range(3):
+        time.sleep(0.1)
+        with pytest.raises(MetricLost, match=r"plain file|cannot read|is gone"):
+            follower.lines()
+    path.rename(tmp_path / "log.2")
+    path.write_text("again\n")
+    assert follower.lines() == [b"again"]
+    follower.close()
+    follower.close()
+    open_ones = (one.readlink() for one in Path("/proc/self/fd").iterdir() if one.is_symlink())
+    assert not [one for one in open_ones if one.is_relative_to(tmp_path)]
+
+
+def test_a_window_in_which_the_log_could_not_be_read_is_void(
+    tmp_path: Path, started: Callable[[str], Any]
+) -> None:
+    path = tmp_path / "log"
+    path.write_text("")
+    source = log_source(path, r"x (\S+):mean", started)
+    source.begin()
+    with path.open("a") as file:
+        print("x 1\nx one", file=file, flush=True)
+        with pytest.raises(MetricLost, match="expected a number"):
+            source.poller.fresh()
+        print("x 3", file=file, flush=True)
+        with pytest.raises(WindowVoid, match="could not be read for a part of this window"):
+            source.end()
+        source.begin()
+        print("x 4", file=file, flush=True)
+    assert source.end() == 4.0
+
+
+def test_a_source_whose_thread_hangs_keeps_its_file_open(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("")
+    source: Any = source_of(f"log:{path}:x,timeout=200ms")
+    hung, really = threading.Event(), source.read
+    hung.set()
+    source.read = lambda: really() if hung.wait(SOON_S) else None
+    source.start()
+    held = source._follower
+    hung.clear()
+    with pytest.raises(MetricLost, match="no answer within"):
+        source.poller.fresh()
+    source.stop()
+    assert os.fstat(held._now._file).st_ino == path.stat().st_ino
+    hung.set()
+    held.close()
 
 
 def test_what_is_not_a_log_is_refused(tmp_path: Path) -> None:

@@ -371,7 +371,10 @@ def test_the_verb_writes_a_new_file_and_never_over_one(
     assert read((tmp_path / "screen-follow-up.toml").read_text()).design.interactions
     again = run(monkeypatch, screen, "--trust")
     assert isinstance(again.exception, RequestError)
-    assert "not overwritten" in str(again.exception)
+    assert "already exists" in str(again.exception)
+    (tmp_path / "screen-follow-up.toml").write_text("old")
+    assert run(monkeypatch, screen, "--trust", "--force").exception is None
+    assert "interactions" in (tmp_path / "screen-follow-up.toml").read_text()
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     linked = run(monkeypatch, screen, "--out", "link", "--trust")
     assert isinstance(linked.exception, RequestError)

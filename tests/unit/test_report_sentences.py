@@ -8,7 +8,7 @@ from report_fixtures import CONDITIONS, all_equivalent, controls, document, effe
 from iotrial.report.document import build_document
 from iotrial.report.sentences import Tone
 from iotrial.report.trial_blocks import _effects_lede
-from iotrial.stats.model import Control, Effect, Verdict, VoidCount
+from iotrial.stats.model import Control, Effect, Means, Verdict, VoidCount
 from iotrial.store.model import TrialData, TrialState
 from iotrial.study.model import Better, Response, Role, Scale, Workload
 from iotrial.study.work import Work
@@ -127,6 +127,36 @@ def test_a_mixture_counts_and_names_the_largest_effect_of_each_kind() -> None:
         "Mode 0444 vs 0777: faster in 2 of 4 comparisons (most: -47 % [-50, -44], cache cold, "
         "size 4 KiB) and equivalent in 2."
     )
+
+
+OF_MEANS, OPEN_MEANS = Means(2.0, 1.0, 0.99, 1.01, equivalent=True), Means(2.0, 1.0, 0.9, 1.1)
+
+
+def test_typical_runs_equivalent_and_equivalent_are_one_statement() -> None:
+    found = [
+        effect(Verdict.EQUIVALENT, 1.0, 0.99, 1.02, condition=CONDITIONS[0], means=OF_MEANS),
+        effect(Verdict.EQUIVALENT, 1.0, 0.985, 1.01, condition=CONDITIONS[1], means=OPEN_MEANS),
+    ]
+    assert headline(found) == (
+        "Mode 0444 is as fast as 0777 in typical runs in both conditions (size 4 KiB and 10 KiB): "
+        "differences beyond 3 % are excluded in 2 of 2 comparisons, in 1 of them in the mean run too; widest interval "
+        "-1.0 % to +2.0 %."
+    )
+    mixed = [effect(Verdict.FASTER, 0.53, 0.50, 0.56, condition=CONDITIONS[2]), *found]
+    assert headline(mixed).endswith("and equivalent in 2 (1 in typical runs only).")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ((20.0, 1.3, 59.0), "slower than 0777; by how much is not known yet: 1.30 to 59 times the time."),
+        ((33.0, 8.0, 140.0), "slower than 0777: it takes 33 times as long [8, 140]."),
+        ((1.2, 1.05, 1.4), "slower than 0777: it takes 20.0 % more time [+5.0, +40.0]."),
+        ((20.0, 1.3, None), "slower than 0777; by how much is not known yet: at least 1.30 times the time."),
+    ],
+)
+def test_a_direction_without_a_size_says_so(numbers: tuple[float, float, float | None], said: str) -> None:
+    assert headline([effect(Verdict.SLOWER, *numbers, condition=ONE)]) == f"Mode 0444 is {said}"
 
 
 def test_several_levels_that_agree_are_said_together() -> None:

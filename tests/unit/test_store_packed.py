@@ -9,20 +9,20 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from store_examples import filled, header, planned_runs
 
-from iotrial.errors import RequestError, StoreError
+from iotrial.errors import RequestError
 from iotrial.report.jsonreport import report_json
 from iotrial.report.opening import document_of
 from iotrial.store import Store
 from iotrial.store.model import TrialHeader, TrialState
 from iotrial.store.packed import read_packed
-from iotrial.store.packed.file import open_packed, written_whole
+from iotrial.store.packed.file import open_packed
 from iotrial.store.packed.privacy import Privacy, visible
 from values import replace
 
@@ -236,68 +236,6 @@ def test_a_pipe_and_a_folder_are_refused_without_waiting(tmp_path: Path) -> None
     for path in (tmp_path / "pipe", tmp_path, tmp_path / "missing", tmp_path / "nul\0"):
         with pytest.raises(RequestError, match=r"regular file|cannot be read"), open_packed(path):
             pass
-
-
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    path = tmp_path / "x.iotrial"
-
-    def fill(file: BinaryIO) -> None:
-        file.write(b"half")
-        raise KeyError
-
-    with pytest.raises(KeyError), written_whole(path, force=False) as file:
-        fill(file)
-    assert list(tmp_path.iterdir()) == []
-    with written_whole(path, force=False) as file:
-        file.write(b"whole")
-    with pytest.raises(RequestError, match="already exists"), written_whole(path, force=False):
-        pass
-    assert path.read_bytes() == b"whole"
-    with written_whole(path, force=True) as file:
-        file.write(b"new")
-    assert path.read_bytes() == b"new"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_file_has_its_name_only_once_its_bytes_are_on_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "x.iotrial"
-    synced: list[tuple[str, int, bool]] = []
-
-    def fsync(descriptor: int) -> None:
-        name = Path(f"/proc/self/fd/{descriptor}").readlink().suffix
-        synced.append((name, os.fstat(descriptor).st_size if name else 0, path.exists()))
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    with written_whole(path, force=False) as file:
-        file.write(b"whole")
-    assert synced == [(".part", 5, False), ("", 0, True)]
-
-
-def test_a_name_taken_meanwhile_is_not_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "x.iotrial"
-    with pytest.raises(RequestError, match="already exists"), written_whole(path, force=False):
-        path.write_bytes(b"theirs")
-    assert path.read_bytes() == b"theirs"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_force_replaces_no_pipe_link_or_folder(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
-    (tmp_path / "folder").mkdir()
-    for name in ("pipe", "link", "folder"):
-        with (
-            pytest.raises(RequestError, match="not a regular file"),
-            written_whole(tmp_path / name, force=True),
-        ):
-            pass
-
-
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="No such file"), written_whole(tmp_path / "no" / "x", force=False):
-        pass
 
 
 _word = st.text(st.characters(categories=["L", "N", "P", "Zs"]), max_size=20)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -158,8 +159,36 @@ def test_with_several_steps_it_is_said_which_one_prints() -> None:
 
 def test_json_that_nests_without_end_is_passed_over() -> None:
     assert list(documents_in("[" * 5000)) == []
+    assert list(documents_in("[1," * 1200 + '{"a": 1}')) == [{"a": 1}]
     assert list(values_at([[1]], "0.0")) == [1]
     assert list(values_at([[1]], "0.7")) == []
+
+
+@pytest.mark.parametrize("unit", ["[", "{", '{"a":', "[1,", "[[],", '[{"a":1},', '["a",'])
+def test_brackets_that_are_never_closed_end_with_a_reason(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iotrial.workloads.output.MOST_CPU_S", 0.3)
+    began = time.process_time()
+    with pytest.raises(RequestError, match=r"brackets|expected JSON|no b in|expected one"):
+        found(unit * ((8 << 20) // len(unit)), json="b")
+    assert time.process_time() - began < 15
+
+
+def test_json_is_found_after_any_amount_of_text() -> None:
+    lines = "".join(f"[12:00:{n % 60}] [INFO] {{worker {n}}} done\n" for n in range(20_000))
+    assert found(lines + '{"a": 3}' + lines, json="a", unit="1") == 3
+
+
+def test_a_missing_path_in_a_large_document_is_told_in_time() -> None:
+    nested: Any = {f"leaf{n}": n for n in range(20_000)}
+    for _ in range(300):
+        nested = {"n" * 2000: nested}
+    wide = {f"{'w' * 90}{n}": n for n in range(50_000)}
+    for document in (nested, wide):
+        began = time.process_time()
+        with pytest.raises(RequestError, match="no missing in the JSON") as caught:
+            found(json.dumps(document), json="missing")
+        assert len(caught.value.hint or "") < 1000
+        assert time.process_time() - began < 10
 
 
 STUDY = """

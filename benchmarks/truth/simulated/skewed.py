@@ -1,4 +1,7 @@
-"""Skewed runs and stalls in one arm: how often each word is wrong, with the median where contrasts are skewed and without."""
+"""Skewed runs and stalls in one arm: how often each word is wrong, with the median where contrasts are skewed and without.
+
+And in all arms: how soon the injected slowdown is seen, and how often an identical copy is called different.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,19 @@ from collections.abc import Callable
 
 import numpy as np
 
-from exact import rate
-from iotrial.stats.contrast import PairedRuns
-from iotrial.stats.eprocess import Wanted, intervals
-from iotrial.stats.model import Interval, Verdict
+from exact import bounds, rate
+from iotrial.design.model import ArmKind, Condition
+from iotrial.stats.contrast import PairedRuns, Runs
+from iotrial.stats.controls import judge_controls
+from iotrial.stats.eprocess import Wanted, excluded, intervals
+from iotrial.stats.model import Interval, Observation, ObservedBlock, Verdict
 from iotrial.stats.run_statistics import means
 from iotrial.stats.skew import CAP, contradicts, typical_interval
+from iotrial.stats.spec import Spec
 from iotrial.stats.verdict import judge
 from iotrial.study.model import Better, Response, Scale
 from simulated.noise import Floats, Rng
-from simulated.stalls import _bursts
+from simulated.stalls import _ALIKE, _bursts
 
 TIME = Response("w", "wall", "s", Scale.LOG, Better.LOWER, primary=True)
 MARGIN, SD, BLOCKS, ALPHA = 0.03, 0.05, 160, 0.05
@@ -84,10 +90,10 @@ def skewed_table(rng: Rng, scale: float) -> str:
     trials = max(20, int(200 * scale))
     out = [
         f"**Skewed runs: {trials} trials of at most {BLOCKS} blocks, run SD {SD / math.sqrt(2):.1%}, margin {MARGIN:.0%}, "
-        f"alpha {ALPHA}; symmetric bets alone / as published** [95 % bounds]",
+        f"alpha {ALPHA}; symmetric bets alone / as published**",
         "",
         "Medians equal, a look after every second block and then at 12 % growth, until the verdict is final. The last column "
-        "has medians that differ by exactly the margin.",
+        f"has medians that differ by exactly the margin. 0.000: at most {bounds(0, trials)[1]:.3f}, by its 95 % bound.",
         "",
         "| runs | ratio of means | faster, slower | probably | typical runs equivalent | equivalent | blocks "
         "| equivalent of any kind at the margin |",
@@ -102,10 +108,10 @@ def skewed_table(rng: Rng, scale: float) -> str:
             none = _ends(arms)
             edge = _ends([(y + LIMIT, x) for y, x in arms])
             counts = [Counter(word for word, _ in found) for found in none]
-            cells = [f"{counts[0][word] / trials:.3f} / {rate(counts[1][word], trials)}" for word in WORDS]
+            cells = [" / ".join(f"{one[word] / trials:.3f}" for one in counts) for word in WORDS]
             blocks = " / ".join(f"{np.median([n for _, n in found]):.0f}" for found in none)
             wrong = [sum(word in ("typical", "equivalent") for word, _ in found) for found in edge]
-            at_margin = f"{wrong[0] / trials:.3f} / {rate(wrong[1], trials)}"
+            at_margin = " / ".join(f"{one / trials:.3f}" for one in wrong)
             out.append(f"| {name} ({title}) | {mean:.3f} | {' | '.join(cells)} | {blocks} | {at_margin} |")
     return "\n".join(out)
 
@@ -140,3 +146,111 @@ def _word(found: Interval, level: Floats, reference: Floats, *, plain: bool) -> 
     low = -math.inf if found.low is None else found.low
     high = math.inf if found.high is None else found.high
     return ("direction" if low > LIMIT or high < -LIMIT else "probable"), judged.decided
+
+
+_ARMS = {
+    "reference": ArmKind.TREATMENT,
+    "control:negative": ArmKind.NEGATIVE,
+    "control:positive": ArmKind.POSITIVE,
+}
+_INJECTED, _SEEN_AT = 1.0 + 2.0 * MARGIN, (24, 48, 100)
+_CONDITION = Condition(0, "workload=w", "w", {})
+_SPEC = Spec(
+    conditions=(_CONDITION,),
+    terms=(),
+    control_weights={
+        ArmKind.NEGATIVE: {"control:negative": 1.0, "reference": -1.0},
+        ArmKind.POSITIVE: {"control:positive": 1.0, "reference": -1.0},
+    },
+    responses=(TIME,),
+    alpha=ALPHA,
+    margin=MARGIN,
+    controls=True,
+    injected=_INJECTED,
+    primary_effects=1,
+)
+
+
+def controls_table(rng: Rng, scale: float) -> str:
+    """Tabulate the controls where the runs of all arms are skewed, by symmetric bets alone and as published."""
+    trials = max(20, int(200 * scale))
+    out = [
+        f"**Controls under skew, the same noise in all arms: {trials} trials, slowdown {_INJECTED - 1:.0%}, alpha {ALPHA}; "
+        "symmetric bets alone / as published**",
+        "",
+        f"The last two columns are at any of {len(_SEEN_AT)} looks [95 % bounds]: the copy and the size of the slowdown at "
+        f"{_SPEC.control_alpha:g} each, a slowdown of none at alpha.",
+        "",
+        "| runs | "
+        + " | ".join(f"slowdown seen by block {n}" for n in _SEEN_AT)
+        + " | control failed | seen though none |",
+        "| --- |" + " --- |" * (len(_SEEN_AT) + 2),
+    ]
+    cases: dict[str, Callable[[Rng, int], Floats]] = {
+        f"{name} ({title})": (lambda rng, n, draw=draw: draw(rng, n)[0])
+        for title, some in (("chosen on", CHOSEN), ("held out", HELD_OUT), ("symmetric", SYMMETRIC))
+        for name, draw in some.items()
+        if draw is not _bursty  # which stalls an arm, not a time
+    }
+    cases |= {f"{name} (held out)": draw for name, draw in _ALIKE.items()}
+    in_arms = {
+        name: (lambda rng, n, draw=draw: np.array([draw(rng, n) for _ in _ARMS]))
+        for name, draw in cases.items()
+    }
+    in_arms["10 % of all runs doubled, 8 in a row (held out)"] = _bursts_in_time
+    in_arms["5 % of all runs tenfold, 30 in a row (held out)"] = lambda rng, n: _bursts_in_time(
+        rng, n, 0.05, 30.0, 10.0
+    )
+    for name, draw in in_arms.items():
+        seen = np.zeros((2, len(_SEEN_AT)), dtype=int)
+        failed, alarms = np.zeros(2, dtype=int), np.zeros(2, dtype=int)
+        for _ in range(trials):
+            found = _controls(draw(rng, _SEEN_AT[-1]), _INJECTED)
+            seen += found[:, :, 0]
+            failed += found[:, :, 1].any(axis=1)
+            none = _controls(draw(rng, _SEEN_AT[-1]), 1.0)
+            alarms += none[:, :, 0].any(axis=1)
+        cells = [f"{a / trials:.2f} / {b / trials:.2f}" for a, b in seen.T]
+        cells += [f"{a / trials:.3f} / {rate(int(b), trials)}" for a, b in (failed, alarms)]
+        out.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(out)
+
+
+def _bursts_in_time(rng: Rng, n: int, share: float = 0.1, length: float = 8.0, times: float = 2.0) -> Floats:
+    """Return ln of run times by arm and block; stalls come in bursts over the runs in time order."""
+    stalled = _bursts(rng, len(_ARMS) * n, share, length).reshape(n, len(_ARMS))
+    slots = rng.random(stalled.shape).argsort(axis=1)
+    return np.array(
+        [_calm(rng, n) + math.log(times) * row for row in np.take_along_axis(stalled, slots, axis=1).T]
+    )
+
+
+def _controls(logs: Floats, slowdown: float) -> np.ndarray:
+    """Return, by method and look, whether the slowdown was seen in either direction, and whether a control failed.
+
+    ``logs``: ln of the run times of reference, copy and slowed run before the slowdown, by block.
+    """
+    logs = logs + np.array([[0.0], [0.0], [math.log(slowdown)]])
+    values = np.exp(logs)
+    blocks = [
+        ObservedBlock(
+            _CONDITION.key,
+            index,
+            tuple(
+                Observation(arm, kind, {}, slot, 0.0, {TIME.name: float(values[slot, index])})
+                for slot, (arm, kind) in enumerate(_ARMS.items())
+            ),
+        )
+        for index in range(values.shape[1])
+    ]
+    out = np.zeros((2, len(_SEEN_AT), 2), dtype=bool)
+    for look, n in enumerate(_SEEN_AT):
+        slowed, copy = logs[2, :n] - logs[0, :n], logs[1, :n] - logs[0, :n]
+        out[0, look] = (
+            excluded(slowed, 0.0, ALPHA, margin=LIMIT, copies=copy),
+            excluded(slowed, math.log(_INJECTED), _SPEC.control_alpha)
+            or excluded(copy, 0.0, _SPEC.control_alpha),
+        )
+        negative, positive = judge_controls(_SPEC, _CONDITION, Runs(blocks[:n]))
+        out[1, look] = positive.told_from_zero, not (negative.passed and positive.passed)
+    return out

@@ -20,7 +20,7 @@ use rustix::time::Timespec;
 
 use crate::clock::monotonic_ns;
 use crate::error::{Doing, Error, Result};
-use crate::sys::pipe;
+use crate::sys::{pipe, without_signals};
 
 /// A program acknowledges by printing a line that begins with this word; the rest is what it
 /// acknowledges.
@@ -158,19 +158,6 @@ impl Listener {
                 "the thread that reads acknowledgements failed",
             ))
         })
-    }
-}
-
-fn without_signals<T>(act: impl FnOnce() -> T) -> T {
-    // SAFETY: the sets are ours; a new thread inherits the mask.
-    unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        let mut before: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        let result = act();
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
-        result
     }
 }
 

@@ -10,6 +10,7 @@ mod trace;
 mod prefault;
 mod counters;
 mod acknowledge;
+mod drain;
 mod broker;
 mod clock;
 mod content;

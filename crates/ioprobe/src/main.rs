@@ -15,6 +15,7 @@ mod content;
 mod counters;
 #[cfg(test)]
 mod damage;
+mod drain;
 mod error;
 mod fileset;
 mod identity;

@@ -941,6 +941,9 @@ pub struct CommandJob {
     pub expect_exit: i32,
     #[serde(default)]
     pub keep_output: usize,
+    /// Without `keep_output`: whether the standard output goes to /dev/null, not through a pipe.
+    #[serde(default)]
+    pub to_null: bool,
     #[serde(default)]
     pub keep_files: Vec<String>,
     /// Files to read before the timed part, and to keep in memory until it has ended.
@@ -953,6 +956,9 @@ pub struct CommandJob {
     /// A file system, as MAJOR:MINOR of its files: they too are inside, and those read are named.
     #[serde(default)]
     pub touches_device: Option<String>,
+    /// Files changed since then were made for this run: ns since 1970.
+    #[serde(default)]
+    pub touches_since_ns: i64,
     /// The socket of the disk that logs its writes: tell it what the programs acknowledge.
     pub acknowledge: Option<String>,
     /// With `acknowledge`, instead of `stdin`: parts of the standard input. Each but the first is

@@ -225,24 +225,23 @@ def _checks(
 ) -> list[ClaimCheck]:
     """Check every claim against every pair of cells that it may refer to."""
     found: list[ClaimCheck] = []
+    by_group: dict[str, list[Cell]] = defaultdict(list)
+    by_key: dict[tuple[str, Key], list[Cell]] = defaultdict(list)
+    for cell in cells:
+        by_group[cell.group].append(cell)
+        by_key[cell.group, _key(cell)].append(cell)
     for claim in dataset.claims:
         base = claim.reference or reference
         if claim.group not in groups:
             raise UnknownName("group", claim.group, groups[:50], where=f'claim "{claim.text}"')
         if base is None or base not in groups:
             raise UnknownName("group", base or "", groups[:50], where=f'claim "{claim.text}"')
-        matching = []
-        for level in cells:
-            if level.group != claim.group or claim.response not in (None, level.response):
-                continue
-            if not set(claim.condition) <= set(level.condition):
-                continue
-            key = (level.condition, level.response, level.unit, level.series)
-            matching += [
-                (level, other)
-                for other in cells
-                if other.group == base and (other.condition, other.response, other.unit, other.series) == key
-            ]
+        matching = [
+            (level, other)
+            for level in by_group[claim.group]
+            if claim.response in (None, level.response) and set(claim.condition) <= set(level.condition)
+            for other in by_key[base, _key(level)]
+        ]
         if not matching:
             raise RequestError(
                 f'claim "{claim.text}": no values of {claim.group} and {base} under one condition',

@@ -114,9 +114,9 @@ def unrounded(observations: Sequence[Observation]) -> list[float]:
     for one in observations:
         steps[one.value].append(one.step or 0.0)
     return [
-        max(value + max(row) * ((i + 0.5) / len(row) - 0.5), value / 10.0)
-        for value, row in steps.items()
-        for i in range(len(row))
+        max(value + step * ((i + 0.5) / count - 0.5), value / 10.0)
+        for value, step, count in ((value, max(row), len(row)) for value, row in steps.items())
+        for i in range(count)
     ]
 
 

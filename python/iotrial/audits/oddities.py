@@ -11,6 +11,7 @@ from statistics import median
 from iotrial.audits.intervals import mean
 from iotrial.audits.model import Cell, Condition, FirstRuns, Observation, OutlyingValue, Trend, Unusable
 from iotrial.stats.student import two_sided
+from iotrial.units import measured
 
 FIRST_RUN_CHANCE = 0.01
 FEWEST_RUNS = 4
@@ -86,15 +87,14 @@ def unusable(cells: Sequence[Cell]) -> list[Unusable]:
 
 def trends(cells: Sequence[Cell]) -> list[Trend]:
     """Compute Spearman's correlation of each group's cell means with each numeric condition, all others fixed."""
-    rows: dict[tuple[str, str, str, Condition], list[tuple[float, float, str]]] = defaultdict(list)
+    rows: dict[tuple[str, str, str, int], list[tuple[float, float, str]]] = defaultdict(list)
     for cell in cells:
-        for name, text in cell.condition:
-            try:
-                at = float(text)
-            except ValueError:
-                continue
-            rest = tuple(pair for pair in cell.condition if pair[0] != name)
-            rows[cell.group, cell.response, name, rest].append((at, mean(cell.values), cell.unit))
+        # Of the other conditions a sum of hashes: with hundreds of columns, copies of them would take most of the time.
+        every, value = sum(map(hash, cell.condition)), mean(cell.values)
+        for pair in cell.condition:
+            at = measured(pair[1])
+            if at is not None:
+                rows[cell.group, cell.response, pair[0], every - hash(pair)].append((at, value, cell.unit))
     found = []
     for (group, response, name, _), points in rows.items():
         if len({at for at, _, _ in points}) < FEWEST_FOR_TREND:

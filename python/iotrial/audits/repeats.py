@@ -47,11 +47,14 @@ def _doubled(cells: Sequence[Cell]) -> list[RepeatedGroup]:
     sizes: dict[str, list[int]] = defaultdict(list)
     for cell in cells:
         sizes[cell.response].append(len(cell.values))
+    mostly_one = {response: row.count(1) * 2 > len(row) for response, row in sizes.items()}
     found = []
     for cell in cells:
-        row = sizes[cell.response]
-        mostly_one = sum(size == 1 for size in row) * 2 > len(row)
-        if not mostly_one or len(cell.values) < 2 or not all(value > 0.0 for value in cell.values):
+        if (
+            not mostly_one[cell.response]
+            or len(cell.values) < 2
+            or not all(value > 0.0 for value in cell.values)
+        ):
             continue
         for a, b in itertools.pairwise(cell.values):
             found.append(
@@ -71,19 +74,17 @@ def _doubled(cells: Sequence[Cell]) -> list[RepeatedGroup]:
 
 
 def _declared(cells: Sequence[Cell], same: Sequence[Sequence[str]]) -> list[RepeatedGroup]:
+    by_group: dict[str, list[Cell]] = defaultdict(list)
+    by_key: dict[tuple[object, ...], Cell] = {}
+    for cell in cells:
+        by_group[cell.group].append(cell)
+        by_key[cell.group, cell.response, cell.unit, cell.condition, cell.series] = cell
     found = []
-    for labels in same:
-        for label, other in itertools.pairwise(labels):
-            for first in cells:
-                for second in cells:
-                    key = (first.response, first.unit, first.condition, first.series)
-                    if (first.group, second.group) == (label, other) and key == (
-                        second.response,
-                        second.unit,
-                        second.condition,
-                        second.series,
-                    ):
-                        found += _pair(first, second, other, "", "")
+    for label, other in dict.fromkeys(pair for labels in same for pair in itertools.pairwise(labels)):
+        for first in by_group.get(label, ()) if other in by_group else ():
+            second = by_key.get((other, first.response, first.unit, first.condition, first.series))
+            if second is not None:
+                found += _pair(first, second, other, "", "")
     return found
 
 

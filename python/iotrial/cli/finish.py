@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import click
 
 from iotrial.cli.output import tell
-from iotrial.errors import IotrialError, RequestError, StoreError
+from iotrial.errors import IotrialError, RequestError
+from iotrial.output_files import append, output_file, refuse_taken
 from iotrial.paths import state_folder
 from iotrial.report.jsonreport import report_json
 from iotrial.report.opening import document_of
@@ -50,11 +51,12 @@ class Outputs:
     json_file: str | None = None
     fail_if: tuple[str, ...] = ()
     page: bool = True
+    force: bool = False
 
     def check(self) -> None:
-        """Raise RequestError for two outputs on standard output, or a folder that is not there."""
+        """Raise RequestError for two outputs on standard output, or a file that cannot be written."""
         refuse_twice_on_standard_output(self.markdown, as_json=self.as_json)
-        refuse_missing_folder(self.html, self.markdown, self.json_file)
+        refuse_unwritable(self.html, self.markdown, self.json_file, force=self.force)
 
 
 def report_path(document: Document) -> Path:
@@ -65,38 +67,48 @@ def report_path(document: Document) -> Path:
     return state_folder() / "reports" / f"{trial.number}-{name or 'trial'}.html"
 
 
-def write_page(text: str, document: Document, path: Path | None = None) -> Path:
-    """Write a trial's HTML page to the file that the user named, or (None) to the default path. Raises
-    StoreError."""
+def write_page(text: str, document: Document, path: Path | None = None, *, force: bool = False) -> Path:
+    """Write a trial's HTML page to the file that the user named, or (None) to the default path. Raises as
+    ``write_report``."""
     if path is not None:
-        return write_report(text, path)
-    return write_report(text, report_path(document), follow=False)
-
-
-def write_report(text: str, path: Path, *, follow: bool = True, add: bool = False) -> Path:
-    """Write a report in any format and return its path.
-
-    ``follow``: expand ``~`` and follow a symbolic link, as expected for a name that the user gave. ``add``:
-    append to the file. Only the folder of iotrial's own reports is created if it is missing.
-
-    Raises RequestError if the user's folder does not exist, StoreError if the file cannot be written.
-    """
-    if follow:
-        path = _led_home(path)
-        refuse_missing_folder(path)
-
-    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
-    flags |= os.O_APPEND if add else os.O_TRUNC
-    try:
-        if not follow:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(os.open(path, flags, 0o666), "wb") as file:
-            file.write(text.encode("utf-8", "replace"))  # a lone surrogate cannot be encoded
-    except OSError as error:
-        raise StoreError(
-            f"cannot write the report {path}: {error.strerror}", hint="name another file"
-        ) from error
+        return write_report(text, path, force=force)
+    path = report_path(document)
+    with output_file(path, force=True, make_folder=True) as file:
+        file.write(_encoded(text))
     return path
+
+
+def write_report(text: str, path: Path, *, force: bool = False, add: bool = False) -> Path:
+    """Write a report in any format to a file that the user named, and return its path.
+
+    ``force``: replace an existing file. ``add``: append to it. Raises RequestError if the folder does not exist or the name
+    is taken, StoreError if the file cannot be written.
+    """
+    refuse_missing_folder(path)
+    path = _led_home(path)
+    if add:
+        append(path, _encoded(text))
+        return path
+    with output_file(path, force=force) as file:
+        file.write(_encoded(text))
+    return path
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "replace")  # a lone surrogate cannot be encoded
+
+
+def refuse_unwritable(*files: str | None, force: bool) -> None:
+    """Raise RequestError if a report cannot be written: its folder is missing, or the name is taken."""
+    for file in files:
+        if file is not None and file != "-":
+            refuse_missing_folder(file)
+            refuse_taken(_led_home(file), force=force or _is_added_to(file))
+
+
+def _is_added_to(file: str) -> bool:
+    """Return whether text is appended to this file: the step summary of a GitHub job."""
+    return file == os.environ.get(STEP_SUMMARY)
 
 
 def refuse_missing_folder(*files: str | Path | None) -> None:
@@ -107,7 +119,7 @@ def refuse_missing_folder(*files: str | Path | None) -> None:
             # Path.is_dir raises for a name that is too long
             if not os.path.isdir(folder):  # noqa: PTH112
                 raise RequestError(
-                    f"cannot write the report {file}: no such folder: {folder}",
+                    f"cannot write {file}: no such folder: {folder}",
                     hint=f"make it with `mkdir -p {shlex.quote(str(folder))}`, or name a file in another folder",
                 )
 
@@ -117,7 +129,7 @@ def _led_home(file: str | Path) -> Path:
     return Path(os.path.expanduser(file))  # noqa: PTH111  Path.expanduser raises RuntimeError for a stranger
 
 
-def write_markdown(text: str, target: str) -> bool:
+def write_markdown(text: str, target: str, *, force: bool = False) -> bool:
     """Write Markdown to the target of ``--markdown``. Return True if that is standard output ("-"), which
     then takes nothing else.
 
@@ -126,7 +138,7 @@ def write_markdown(text: str, target: str) -> bool:
     if target == "-":
         tell(text.removesuffix("\n"))
         return True
-    write_report(text, Path(target), add=target == os.environ.get(STEP_SUMMARY))
+    write_report(text, Path(target), force=force, add=_is_added_to(target))
     return False
 
 
@@ -163,11 +175,12 @@ def conclude(store: Store, ended: Ended, outputs: Outputs) -> int:
         try:
             if (outputs.page or outputs.html) and not os.environ.get(CARRIED):
                 page = Path(outputs.html) if outputs.html else None
-                path = write_page(html_report(document), document, page)
+                path = write_page(html_report(document), document, page, force=outputs.force)
             if outputs.json_file:
-                write_report(json.dumps(report_json(document), indent=1) + "\n", Path(outputs.json_file))
+                text = json.dumps(report_json(document), indent=1) + "\n"
+                write_report(text, Path(outputs.json_file), force=outputs.force)
             markdown = outputs.markdown
-            if not (markdown and write_markdown(markdown_report(document), markdown)):
+            if not (markdown and write_markdown(markdown_report(document), markdown, force=outputs.force)):
                 say(document, as_json=outputs.as_json, html=path)
             sys.stdout.flush()
         except IotrialError as error:

@@ -71,6 +71,8 @@ markdown_option = click.option(
     metavar="FILE",
     help="Write a Markdown report, e.g. for a pull request (-: standard output, instead of text).",
 )
+#: of all verbs that write files which the user names
+force_option = click.option("--force", is_flag=True, help="Replace existing files.")
 #: of the verbs that measure
 html_option = click.option(
     "--html", metavar="FILE", help="File for the HTML report (default: in the state folder)."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import shutil
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from iotrial.cli.options import AFTER, GroupedCommand, in_group, named_value, wi
 from iotrial.cli.output import tell, warn
 from iotrial.cli.run_request import RunRequest, quantity_of, request_of
 from iotrial.errors import RequestError
+from iotrial.patterns import PatternError
 from iotrial.report.notation import counted
 from iotrial.runner.quick_study import Printed, Replayed, Wish
 from iotrial.study.input_files import checksum_of
@@ -22,6 +22,7 @@ from iotrial.study.places import IN_PLACE
 from iotrial.terminal import escape
 from iotrial.traces.reading import ReplayNeeds, replay_needs
 from iotrial.units import format_bytes, format_duration, parse_duration, parse_size
+from iotrial.workloads.output import pattern_of
 
 ORIGIN = "the command line"
 LEAST_IMAGE = 512 << 20
@@ -43,6 +44,7 @@ _OF_A_COMMAND = {
     "units": "--unit",
     "better": "--better",
     "expect_exit": "--expect-exit",
+    "stdout": "--output",
 }
 
 compared = in_group("What is compared")
@@ -114,6 +116,13 @@ own_command_options = with_options(
         "--shell",
         metavar="SHELL",
         help="Run the command by this shell. A command of one word with blanks in it is run by sh.",
+    ),
+    command_group(
+        "--output",
+        "stdout",
+        type=click.Choice(["pipe", "null"]),
+        help="Where what it prints goes: through a pipe (the default), or to /dev/null, which some programs notice: "
+        "GNU grep then stops at the first match of each file.",
     ),
     command_group(
         "--response",
@@ -249,6 +258,7 @@ def wish_of(settings: tuple[str, ...], after: tuple[str, ...], values: dict[str,
         cleanup=values["cleanup"],
         printed=tuple(printed),
         expect_exit=values["expect_exit"],
+        stdout=values["stdout"] or "pipe",
         margin=values["margin"],
         time=values["time"],
         lab=IMAGE if values["copy_from"] else IN_PLACE,
@@ -331,11 +341,11 @@ def _room_for_replay(needs: ReplayNeeds) -> int:
 def _check_expression(text: str, expression: str) -> None:
     """Raise RequestError for what is no regular expression with one group."""
     try:
-        groups = re.compile(expression).groups
-    except re.error as error:
+        groups = pattern_of(expression).groups
+    except PatternError as error:
         raise RequestError(
             f'--response "{text}": not a regular expression: {error}',
-            hint="such as --response 'tps=regex:tps = ([0-9.]+)'",
+            hint=error.hint or "such as --response 'tps=regex:tps = ([0-9.]+)'",
         ) from error
     if groups != 1:
         raise RequestError(

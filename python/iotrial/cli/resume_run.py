@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from iotrial.cli.consent import ask_consent, show_intent
-from iotrial.cli.finish import Outputs, conclude, refuse_missing_folder
+from iotrial.cli.finish import Outputs, conclude, refuse_unwritable
 from iotrial.cli.live_view import watcher_for
 from iotrial.cli.trial_run import engine_of
 from iotrial.design.plan import Plan
@@ -34,12 +34,13 @@ def go_on(
     trust: bool,
     as_json: bool,
     html: str | None,
+    force: bool,
 ) -> int:
     """Measure more blocks of a stored trial's own plan, report, and return the exit status.
 
     ``refuse`` raises RequestError for a trial in a state that does not allow it.
     """
-    refuse_missing_folder(html)
+    refuse_unwritable(html, force=force)
     with Store.open(store_path()) as store:
         data = store.data(ref)
         _check(data, refuse, fleet_hint)
@@ -63,7 +64,7 @@ def go_on(
         with watcher_for(plan, quiet=as_json, store=store.path) as watcher:
             engine = engine_of(resolved.study)
             ended = resume(resolved, plan, store, data, limits, watcher, further=further, engine=engine)
-        return conclude(store, ended, Outputs(as_json=as_json, html=html))
+        return conclude(store, ended, Outputs(as_json=as_json, html=html, force=force))
 
 
 def _check(data: TrialData, refuse: Callable[[StoredTrial], None], fleet_hint: str) -> None:

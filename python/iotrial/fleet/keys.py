@@ -18,8 +18,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
-from iotrial.durable import NEW_FILE
 from iotrial.errors import IotrialError, MissingTool, RequestError
+from iotrial.output_files import PRIVATE, file_in, held_folder
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -82,28 +82,29 @@ def make_keys(folder: Path) -> tuple[Path, ...]:
     """
     names = ["ca.pem", *(f"{part}{end}" for part in Part for end in (".pem", "-key.pem"))]
     for name in names:
-        if (folder / name).is_symlink() or (folder / name).exists():
+        if os.path.lexists(folder / name):
             raise RequestError(
                 f"{folder / name} already exists, and keys are not overwritten",
                 hint="name another folder; machines with the old keys cannot connect once the new ones are used",
             )
     texts = new_keys()
-    written: list[Path] = []
+    written: list[str] = []
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for name in names:
-            path = folder / name
-            descriptor = os.open(path, NEW_FILE, 0o600)
-            written.append(path)
-            with os.fdopen(descriptor, "w", encoding="ascii") as file:
-                file.write(texts[name])
+        with held_folder(folder, make=0o700) as held:
+            try:
+                for name in names:
+                    with file_in(held, name, folder / name, mode=PRIVATE) as file:
+                        file.write(texts[name].encode("ascii"))
+                    written.append(name)
+            except BaseException:
+                for name in written:
+                    os.unlink(name, dir_fd=held)
+                raise
     except OSError as error:
-        for path in written:
-            path.unlink(missing_ok=True)
         raise IotrialError(
             f"cannot write keys to {folder}: {error.strerror}", hint="name a folder that you own"
         ) from error
-    return tuple(written)
+    return tuple(folder / name for name in names)
 
 
 def key_files(folder: Path, part: Part) -> tuple[Path, Path, Path]:

@@ -45,6 +45,14 @@ def needs_fresh_mount(state: str) -> bool:
     return state == "cold-files"
 
 
+def writes_back(state: str) -> bool:
+    """Return whether bringing a lab to this state writes all dirty data: an unmount does, and ``prepare`` before it evicts.
+
+    A further sync would only cost another flush of the disk.
+    """
+    return state in ("cold-files", "cold-data", "cold-system")
+
+
 def prepare(subject: RunContext, state: str) -> None:
     """Bring the cache to this state, as the last step before the timed part.
 

@@ -9,20 +9,17 @@ when the path is used.
 
 from __future__ import annotations
 
-import errno
 import grp
 import os
 import pwd
 import stat
 import struct
 from collections.abc import Set as AbstractSet
-from contextlib import ExitStack
-from pathlib import Path
+from functools import partial
 
 from iotrial.errors import RequestError
+from iotrial.ownership import Way, walked, way_shown
 
-LINKS = 40  # the kernel's own limit
-_STEP = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _ACL = "system.posix_acl_access"
 #: linux/posix_acl.h
 _ACL_USER, _ACL_GROUP_OWNER, _ACL_GROUP, _ACL_WRITE = 0x02, 0x04, 0x08, 2
@@ -33,64 +30,23 @@ def settled(path: str, option: str, owners: AbstractSet[int] | None = None) -> s
 
     Raises OSError if it does not lead to a directory; RequestError, naming ``option``, if others could swap a part of it.
     """
-    with ExitStack() as held:
-
-        def step(name: str, folder: int | None) -> int:
-            descriptor = os.open(name, _STEP, dir_fd=folder)
-            held.callback(os.close, descriptor)
-            return descriptor
-
-        root = ("", step("/", None))
-        way, left, links = [root], _names(str(Path.cwd() / path)), 0
-        while left:
-            name = left.pop()
-            if name == "..":
-                way = way[:-1] or [root]
-                continue
-            found = step(name, way[-1][1])
-            facts = os.fstat(found)
-            if owners is not None:
-                _check(way, facts, option, owners)
-            if not stat.S_ISLNK(facts.st_mode):
-                way.append((name, found))
-                continue
-            links += 1
-            if links > LINKS:
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-            target = os.readlink("", dir_fd=found)
-            left += _names(target)
-            if target.startswith("/"):
-                way = [root]
-        if not stat.S_ISDIR(os.fstat(way[-1][1]).st_mode):
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
-        if owners is not None:
-            _check(way, None, option, owners)
-        return _shown(way)
+    check = None if owners is None else partial(_check, option=option, owners=owners)
+    with walked(path, check) as way:
+        return way_shown(way)
 
 
-def _names(path: str) -> list[str]:
-    """Split a path into its components, in reverse order."""
-    return [name for name in reversed(path.split("/")) if name not in ("", ".")]
-
-
-def _shown(way: list[tuple[str, int]]) -> str:
-    return "/".join(name for name, _ in way) or "/"
-
-
-def _check(
-    way: list[tuple[str, int]], entry: os.stat_result | None, option: str, owners: AbstractSet[int]
-) -> None:
+def _check(way: Way, entry: os.stat_result | None, *, option: str, owners: AbstractSet[int]) -> None:
     """Raise RequestError if others could swap this entry of the last directory in ``way``. None: an entry not yet created."""
     folder = way[-1][1]
     facts = os.fstat(folder)
     if facts.st_uid not in owners:
-        why = f"{_shown(way)} belongs to user {facts.st_uid}"
+        why = f"{way_shown(way)} belongs to user {facts.st_uid}"
     elif facts.st_mode & stat.S_ISVTX and (entry is None or entry.st_uid in owners):
         return
     elif facts.st_mode & stat.S_IWOTH:
-        why = f"everybody may rename files in {_shown(way)}"
+        why = f"everybody may rename files in {way_shown(way)}"
     elif others := sorted(_writers(folder, facts) - owners):
-        why = f"user {others[0]} may rename files in {_shown(way)}"
+        why = f"user {others[0]} may rename files in {way_shown(way)}"
     else:
         return
     raise RequestError(

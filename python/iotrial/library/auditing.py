@@ -16,7 +16,6 @@ from iotrial.audits.importers.contract import (
     MAX_OBSERVATIONS,
     ReadOptions,
     Source,
-    finite,
     open_source,
     source_of,
 )
@@ -27,7 +26,7 @@ from iotrial.report.audit import sentences
 from iotrial.report.audit.blocks import audit_markdown, audit_text
 from iotrial.report.audit.jsonaudit import audit_json
 from iotrial.report.audit.studies import answering
-from iotrial.units import format_ratio
+from iotrial.units import format_ratio, measured
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -226,7 +225,7 @@ def _observed(groups: Mapping[str, Numbers], unit: str) -> Iterator[model.Observ
     step = _step(float(number) for numbers in groups.values() for number in numbers)
     for name, numbers in groups.items():
         for run, number in enumerate(numbers):
-            value = finite(float(number))
+            value = measured(float(number))
             if value is None:
                 raise RequestError(
                     f'audit: group "{name}": expected numbers between 1e-100 and 1e100, or 0; found {number}',

@@ -10,9 +10,13 @@ from __future__ import annotations
 
 import http.server
 import math
+import socket
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from iotrial.errors import RequestError
 
@@ -268,20 +272,31 @@ class _Server(http.server.ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], exporter: Exporter) -> None:
         self.exporter = exporter
-        self.free = threading.BoundedSemaphore(MOST_AT_ONCE)
+        #: open connections and when they began, the oldest first
+        self.open: dict[socket.socket, float] = {}
+        self.changing = threading.Lock()
         super().__init__(address, _Handler)
 
-    def process_request(self, request: object, client_address: object) -> None:
-        if not self.free.acquire(blocking=False):
-            self.shutdown_request(request)  # type: ignore[arg-type]
-            return
-        super().process_request(request, client_address)  # type: ignore[arg-type]
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread. With as many as there may be, refuse; one that takes too long makes room for the next."""
+        with self.changing:
+            if len(self.open) >= MOST_AT_ONCE:
+                oldest, began_s = next(iter(self.open.items()))
+                if time.monotonic() - began_s <= _CLIENT_S:
+                    self.shutdown_request(request)
+                    return
+                del self.open[oldest]
+                with suppress(OSError):  # it has ended by itself
+                    oldest.shutdown(socket.SHUT_RDWR)
+            self.open[request] = time.monotonic()
+        super().process_request(request, client_address)
 
-    def process_request_thread(self, request: object, client_address: object) -> None:
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
-            super().process_request_thread(request, client_address)  # type: ignore[arg-type]
+            super().process_request_thread(request, client_address)
         finally:
-            self.free.release()
+            with self.changing:
+                self.open.pop(request, None)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that has gone is no error of the trial."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import secrets
+import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from iotrial.errors import MissingTool, RequestError, StoreError
+from iotrial.output_files import file_in, held_folder, read_in
 from iotrial.report.document import Document
 from iotrial.report.figure import Figure, csv_of, named
 from iotrial.report.figures import draw_figures
@@ -52,11 +53,11 @@ def write_figures(document: Document, folder: Path) -> tuple[FigureFiles, ...]:
     figures = list(named(draw_figures(document, most_panels=None).every()))
     names = [INDEX, LIST, *(f"{name}{ending}" for name, _ in figures for ending in (".svg", ".png", ".csv"))]
     try:
-        _refuse_strangers(folder, names)
-        folder.mkdir(parents=True, exist_ok=True)
-        made = dict(_listed(folder))
-        for name, data in _contents(document, figures):
-            _keep(folder, made, name, data)
+        with held_folder(folder, make=0o777) as held:
+            _refuse_strangers(held, folder, names)
+            made = dict(_listed(held))
+            for name, data in _contents(document, figures):
+                _keep(held, folder, made, name, data)
     except OSError as error:
         raise StoreError(f"cannot write figures to {escape(folder)}: {error.strerror}") from error
     return tuple(
@@ -75,38 +76,31 @@ def _contents(document: Document, figures: Iterable[tuple[str, Figure]]) -> Iter
     yield INDEX, _index(document, figures).encode("utf-8", "replace")
 
 
-def _keep(folder: Path, made: dict[str, list[str]], name: str, data: bytes) -> None:
+def _keep(held: int, folder: Path, made: dict[str, list[str]], name: str, data: bytes) -> None:
     """Write one file atomically. The list is updated first, so that a kill in between leaves no unknown file."""
     made[name] = sorted({*made.get(name, ()), digest := hashlib.sha256(data).hexdigest()})
-    _write(folder / LIST, _list(made))
-    _write(folder / name, data)
+    _write(held, folder / LIST, _list(made))
+    _write(held, folder / name, data)
     made[name] = [digest]
-    _write(folder / LIST, _list(made))
+    _write(held, folder / LIST, _list(made))
 
 
-def _write(path: Path, data: bytes) -> None:
-    part = path.with_name(f".{secrets.token_hex(8)}.part")
-    try:
-        with part.open("xb") as file:
-            file.write(data)
-        part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+def _write(held: int, path: Path, data: bytes) -> None:
+    with file_in(held, path.name, path, force=True) as file:
+        file.write(data)
 
 
-def _refuse_strangers(folder: Path, names: Iterable[str]) -> None:
+def _refuse_strangers(held: int, folder: Path, names: Iterable[str]) -> None:
     """Raise RequestError for the first name that is taken by a file, folder or link not written here."""
-    made = _listed(folder)
+    made = _listed(held)
     for name in names:
-        path = folder / name
         try:
-            found = path.lstat()
+            found = os.stat(name, dir_fd=held, follow_symlinks=False)
         except FileNotFoundError:
             continue
         if name == LIST and made:
             continue  # it was parsed, and is one of our lists
-        if not stat.S_ISREG(found.st_mode) or _digest(path) not in made.get(name, ()):
+        if not stat.S_ISREG(found.st_mode) or _digest(held, name) not in made.get(name, ()):
             raise RequestError(
                 f"cannot write figures to {escape(folder)}: {name} exists, and is not an unchanged file of an "
                 f"earlier --figures",
@@ -114,18 +108,14 @@ def _refuse_strangers(folder: Path, names: Iterable[str]) -> None:
             )
 
 
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _digest(held: int, name: str) -> str:
+    return hashlib.sha256(read_in(held, name) or b"").hexdigest()
 
 
-def _listed(folder: Path) -> Mapping[str, list[str]]:
+def _listed(held: int) -> Mapping[str, list[str]]:
     """Return the digests of files written here before, by name. Empty if there is no list, or another file has its name."""
-    path = folder / LIST
-    if path.is_symlink() or not path.is_file() or path.stat().st_size > _LARGEST_LIST:
-        return {}
     try:
-        document = json.loads(path.read_bytes())
+        document = json.loads(read_in(held, LIST, most=_LARGEST_LIST) or b"")
     except ValueError:
         return {}
     made = document.get("made") if isinstance(document, dict) else None

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf, log
 
@@ -26,6 +26,7 @@ from iotrial.report.phrases import (
     SIZE_OPEN,
     SMALLER,
     Kind,
+    direction_and_size,
     effect_numbers,
     is_speed,
     kind_of,
@@ -50,6 +51,7 @@ _TOO_WIDE = "budget_spent"
 _MOST_CLAUSES = 3
 _LONGEST = 220
 _MOST_LABELS = 6
+_EQUIVALENT_WORDS = {Conclusion.EQUIVALENT.words, Conclusion.EQUIVALENT_TYPICALLY.words}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,7 @@ class Setting:
     @property
     def words(self) -> str | None:
         """The conclusion that all of them share, else None."""
-        found = {effect.conclusion.words for effect in self.effects}
-        return found.pop() if len(found) == 1 else None
+        return _shared(effect.conclusion.words for effect in self.effects)
 
     @property
     def name(self) -> str:
@@ -89,11 +90,19 @@ class Setting:
         return all(effect.conclusion.equivalent for effect in self.effects)
 
 
+def _shared(words: Iterable[str]) -> str | None:
+    """Return the words that all conclusions share, else None. Equivalence of the mean run too is of typical runs as well."""
+    found = set(words)
+    if found == _EQUIVALENT_WORDS:
+        return Conclusion.EQUIVALENT_TYPICALLY.words
+    return found.pop() if len(found) == 1 else None
+
+
 def finding(effects: Sequence[Effect], conditions: Conditions, *, margin: float) -> str:
     """Return the clause, without a capital or a full stop; ``effects`` holds at least one."""
     groups = _settings(effects)
-    shared = {group.words for group in groups}
-    if len(shared) == 1 and len(groups) > 1 and (words := shared.pop()) is not None:
+    words = None if any(group.words is None for group in groups) else _shared(str(g.words) for g in groups)
+    if len(groups) > 1 and words is not None:
         return _all_alike(groups, effects, words, conditions, margin=margin)
     clauses = [_clause(group, conditions, margin=margin) for group in groups]
     if len(groups) > 1 and (len(groups) > _MOST_CLAUSES or sum(map(len, clauses)) > _LONGEST):
@@ -177,19 +186,15 @@ def _clause(group: Setting, conditions: Conditions, *, margin: float) -> str:
         case _ if several:
             return f"{statement(first)}{where}: {_span(group.effects)}"
         case _:
-            return f"{statement(first)}: {size_in_words(first)}"
+            return direction_and_size(first)
 
 
 def _mixture(effects: Sequence[Effect], conditions: Conditions) -> str:
     """E.g. "faster in 2 of 8 comparisons (most: 0.89 [0.85, 0.93], cache cold) and equivalent in 6"."""
-    by_words: dict[str, list[Effect]] = {}
-    for effect in effects:
-        by_words.setdefault(effect.conclusion.words, []).append(effect)
-    ordered = sorted(by_words.items(), key=lambda item: (item[1][0].verdict in QUIET, -len(item[1])))
     parts = []
-    for position, (words, found) in enumerate(ordered):
+    for position, (words, found) in enumerate(_by_words(effects)):
         of = f" of {counted(len(effects), 'comparison')}" if position == 0 else ""
-        text = f"{words} in {len(found)}{of}"
+        text = f"{words} in {len(found)}{of}{_typical_only(found)}"
         if found[0].verdict not in QUIET:
             most = max(found, key=strength)
             at = conditions.of_effect(most)
@@ -203,11 +208,11 @@ def _mixture(effects: Sequence[Effect], conditions: Conditions) -> str:
 
 def _tally(effects: Sequence[Effect], conditions: Conditions) -> str:
     """Summarise many levels that do not agree: the number of each conclusion, and the largest effect."""
-    count = Counter(effect.conclusion.words for effect in effects)
-    left = {Conclusion.UNDECIDED.words: _left_open([e for e in effects if e.verdict is Verdict.INCONCLUSIVE])}
-    quiet = {effect.conclusion.words for effect in effects if effect.verdict in QUIET}
-    ordered = sorted(count.items(), key=lambda item: (item[0] in quiet, -item[1]))
-    numbers = joined([f"{number} {words}{left.get(words, '')}" for words, number in ordered])
+    parts = []
+    for words, found in _by_words(effects):
+        left = _left_open(found) if words == Conclusion.UNDECIDED.words else ""
+        parts.append(f"{len(found)} {words}{_typical_only(found)}{left}")
+    numbers = joined(parts)
     text = f"{counted(len(effects), 'comparison')}: {numbers}"
     loud = [effect for effect in effects if effect.verdict not in QUIET]
     if not loud:
@@ -215,6 +220,22 @@ def _tally(effects: Sequence[Effect], conditions: Conditions) -> str:
     most = max(loud, key=strength)
     where = conditions.of_effect(most).text
     return f"{text}. Largest effect: {effect_of(most)} ({where})"
+
+
+def _by_words(effects: Sequence[Effect]) -> list[tuple[str, list[Effect]]]:
+    """Return the effects by conclusion: those with a direction first, then by number. All that are equivalent go together."""
+    found: dict[str, list[Effect]] = {}
+    for effect in effects:
+        found.setdefault(effect.conclusion.words, []).append(effect)
+    if found.keys() >= _EQUIVALENT_WORDS:
+        found[Conclusion.EQUIVALENT.words] += found.pop(Conclusion.EQUIVALENT_TYPICALLY.words)
+    return sorted(found.items(), key=lambda item: (item[1][0].verdict in QUIET, -len(item[1])))
+
+
+def _typical_only(effects: Sequence[Effect]) -> str:
+    """Return e.g. " (1 in typical runs only)" where only some of the equivalent effects hold for the mean run."""
+    number = sum(effect.conclusion is Conclusion.EQUIVALENT_TYPICALLY for effect in effects)
+    return f" ({number} in typical runs only)" if 0 < number < len(effects) else ""
 
 
 def _left_open(undecided: Sequence[Effect]) -> str:
@@ -247,6 +268,9 @@ def _margin_excluded(effects: Sequence[Effect], margin: float) -> str:
     """Return e.g. "differences beyond 3 % are excluded in 8 of 8 comparisons; widest interval -1.5 % to +2.1 %"."""
     number = len(effects)
     text = f"{_beyond(effects, margin)} are excluded in {number} of {counted(number, 'comparison')}"
+    typical = sum(effect.conclusion is Conclusion.EQUIVALENT_TYPICALLY for effect in effects)
+    if 0 < typical < number:
+        text += f", in {number - typical} of them in the mean run too"
     widest = max(effects, key=width)
     if (change := percent_numbers(widest)) is not None:
         text += f"; widest interval {change[1]} % to {change[2]} %"

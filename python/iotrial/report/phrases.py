@@ -6,6 +6,7 @@ used, since its meaning is ambiguous. The words of the verdict are those of the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from enum import StrEnum
 
@@ -27,6 +28,8 @@ from iotrial.terminal import escape
 _LONGEST_LABEL = 48
 #: after a direction if the size may be below the margin
 SIZE_OPEN = ", size open"
+#: from this ratio of its ends on, an interval may say too little on the size of an effect
+MOST_APART = 4.0
 SMALLER = "Any effect is smaller than "
 TIME_UNITS = frozenset({"s", "ms", "us", "µs", "ns"})
 
@@ -229,6 +232,36 @@ def size_in_words(effect: Effect, *, than: bool = False) -> str:
     return f"{estimate} times{f' that of {reference}' if than else ''} {bounds}"
 
 
+def size_known(effect: Effect) -> bool:
+    """Return whether the interval says how large an effect is, once its direction is known.
+
+    Not if its ends differ by more than a factor of ``MOST_APART`` and its half-width is more than half of the effect, both of
+    the logarithm. A trial may stop there: an interval beyond the margin is an answer, however wide.
+    """
+    if effect.scale is Scale.DIFFERENCE:
+        return True
+    if effect.low is None or effect.high is None or not effect.value or effect.low <= 0.0:
+        return False
+    wide = math.log(effect.high / effect.low)
+    return wide <= math.log(MOST_APART) or wide <= abs(math.log(effect.value))
+
+
+def direction_and_size(effect: Effect) -> str:
+    """Return e.g. "mode 0444 is slower than 0777: it takes 12 % more time [+7, +16]".
+
+    Where the size is not known: "mode 0444 is slower than 0777; by how much is not known yet: 1.30 to 59 times the
+    time".
+    """
+    if effect.conclusion.probable or size_known(effect):
+        return f"{statement(effect)}: {size_in_words(effect)}"
+    known = [plain(end) for end in (effect.low, effect.high) if end is not None]
+    ends = (
+        " to ".join(known) if len(known) > 1 else f"at {'most' if effect.low is None else 'least'} {known[0]}"
+    )
+    what = {Kind.TIME: " the time", Kind.RATE: " the rate"}.get(kind_of(effect), "")
+    return f"{statement(effect)}; by how much is not known yet: {ends} times{what}"
+
+
 def effect_sentence(effect: Effect, *, margin: float) -> str:
     """Describe the whole effect in one sentence without its condition, e.g. for a tooltip or a list of details."""
     name, reference = level_name(effect), label(effect.reference)
@@ -242,7 +275,7 @@ def effect_sentence(effect: Effect, *, margin: float) -> str:
         within = f"within {percent(margin)}{' in typical runs' if typically else ''}"
         though = f", though detectably {escape(effect.detectably)}" if effect.detectably else ""
         return f"{name} is {same} {reference} {within}{though}: {size_of(effect)}."
-    return f"{statement(effect)}: {size_in_words(effect)}."
+    return f"{direction_and_size(effect)}."
 
 
 def still_possible(effect: Effect) -> str:

@@ -96,7 +96,7 @@ class EffectLine(JsonObject, frozen=True):
     @property
     def numbers(self) -> str:
         """E.g. "0.53 [0.50, 0.56]"."""
-        return bracketed(self.value, self.low, self.high, null=self.null, unit=self.unit)
+        return bracketed(self.value, self.low, self.high, null=self.null, unit=escape(self.unit))
 
 
 class WindowLine(JsonObject, frozen=True):
@@ -111,7 +111,7 @@ class WindowLine(JsonObject, frozen=True):
     @property
     def numbers(self) -> str:
         """E.g. "3.1 ms", or "void"."""
-        return "void" if self.void else quantity(self.value, self.unit)
+        return "void" if self.void else quantity(self.value, escape(self.unit))
 
 
 class Progress(JsonObject, frozen=True, tag_field="what", tag="iotrial standing"):

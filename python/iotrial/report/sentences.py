@@ -83,6 +83,7 @@ from iotrial.store.model import StoredTrial, TrialState, objects_in, shared_disk
 from iotrial.study.model import DesignKind, Scale, Study, Workload
 from iotrial.terminal import escape
 from iotrial.units import format_duration, format_ratio
+from iotrial.workloads.live import LiveWork
 
 #: beginning of the detail on an imported trial
 ELSEWHERE = "This trial was measured on another machine"
@@ -304,7 +305,8 @@ def carry_over_sentences(one: CarryOver) -> Iterator[str]:
         yield escape(f"{comparison}: {size} in {blocks} (exploratory)")
 
 
-def _on_carry_over(analysis: Analysis, conditions: Conditions) -> Iterator[Note]:
+def _on_carry_over(analysis: Analysis, conditions: Conditions, *, live: bool) -> Iterator[Note]:
+    """``live``: the runs are windows of a running service, which no unmeasured run can precede."""
     failed = [one for one in analysis.carry_over if not one.passed]
     for one in failed[:_MOST_LEVELS]:
         sentence, *unaffected = carry_over_sentences(one)
@@ -313,12 +315,17 @@ def _on_carry_over(analysis: Analysis, conditions: Conditions) -> Iterator[Note]
     held = [one for one in analysis.carry_over if one.held and one.passed]
     for one in held[:_MOST_LEVELS]:
         yield Note(f"Carry-over{conditions.of_levels(one.condition).behind}: {escape(in_words(one))}.")
-    if held:
+    if live and (held or failed):
+        yield Note(
+            "No verdict is given there on effects that this could explain. What to do: repeat the trial with longer windows "
+            "(`--window`), or with a longer part of each that is left out after a switch (`--washout`)."
+        )
+    elif held:
         yield Note(
             "No verdict is given there on effects that this could explain. What to do: continue the trial "
             "(`iotrial continue`, with more time), which then puts unmeasured runs before each measured one."
         )
-    if failed and not any(one.wash_in for one in failed):
+    if failed and not live and not any(one.wash_in for one in failed):
         yield Note(
             "What to do: bring the lab to the same state before every run, or set `wash_in = true` under [study]: "
             "it adds a neutral, unmeasured run before each measured one."
@@ -450,7 +457,8 @@ def _limits(
 ) -> Iterator[Note]:
     """Yield what limits the answer. An alarm is always for the first screen."""
     header = trial.header
-    yield from _on_carry_over(analysis, conditions)
+    live = any(isinstance(one.work, LiveWork) for one in header.study.workloads)
+    yield from _on_carry_over(analysis, conditions, live=live)
     if not is_invalid(trial, analysis):
         slow = View.ALL if qualify_verdict(effects) else View.LONG
         notes = (

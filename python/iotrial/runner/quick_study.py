@@ -76,6 +76,7 @@ class Wish:
     cleanup: str | None = None
     printed: tuple[Printed, ...] = ()
     expect_exit: int = 0
+    stdout: str = "pipe"
     margin: str = "5 %"
     time: str = "1 min"
     lab: str = "in-place"
@@ -296,12 +297,13 @@ def _table(factor: Varied, name: str) -> dict[str, Any]:
 def value_labels(values: Sequence[str]) -> list[str]:
     """Return labels as a study allows them: short, one line, without commas and plus signs, no two alike."""
     found: list[str] = []
+    folded = {"all"}
     for number, value in enumerate(values, 1):
         text = " ".join(value.replace(",", " ").replace("+", " ").split())
         label = text if len(text) <= LONGEST_LABEL else f"{text[: LONGEST_LABEL - 1]}…"
         label = label or "empty"
-        taken = label.casefold() in [one.casefold() for one in found] or label.casefold() == "all"
-        found.append(f"{label} ({number})" if taken else label)
+        found.append(f"{label} ({number})" if label.casefold() in folded else label)
+        folded.add(found[-1].casefold())
     return found
 
 
@@ -328,6 +330,7 @@ def _command(wish: Wish, argv: list[str]) -> dict[str, Any]:
         **({} if wish.prepare is None else {"prepare": [SHELL, "-c", wish.prepare]}),
         **({} if wish.cleanup is None else {"cleanup": [SHELL, "-c", wish.cleanup]}),
         **({"expect_exit": wish.expect_exit} if wish.expect_exit else {}),
+        **({"stdout": wish.stdout} if wish.stdout != "pipe" else {}),
         **({"output": [_output(one) for one in wish.printed]} if wish.printed else {}),
     }
 

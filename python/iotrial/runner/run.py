@@ -7,6 +7,7 @@ level). It never silently loses data.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -146,11 +147,14 @@ class Runner:
         ``account`` does.
         """
 
+        began_ns = time.time_ns()
+
         def roots(subject: RunContext) -> dict[str, object]:
             roots = [subject.place.root, *(place.root for place in subject.extra_places.values())]
-            if subject.place.data is None:
-                return {"touches": roots}
-            return {"touches": roots, "touches_device": subject.place.number}
+            wanted: dict[str, object] = {"touches": roots, "touches_since_ns": began_ns}
+            return (
+                wanted if subject.place.data is None else {**wanted, "touches_device": subject.place.number}
+            )
 
         answer, subject, state = self._untimed(condition, run, 0, roots)
         assert subject.files is not None
@@ -358,7 +362,8 @@ class Runner:
             self._serving.provide(subject, workload.work)
             self._aside(subject, workload, before)
         with self._time.part(Part.MOUNTS):
-            if files or fresh or scratch or before:
+            shared = isinstance(place, DiskPlace) and place.share is not None
+            if (files or fresh or scratch or before) and (shared or not cache.writes_back(state)):
                 place.syncfs()
             for turn in by_stage[Stage.MOUNT]:
                 turn.write(subject)

@@ -29,8 +29,8 @@ ATTEMPTS = 3
 #: Start another repetition of all arms only while the earlier ones have taken less than this. Applied
 #: separately to conditions where system calls are counted and to those where only requests are.
 ENOUGH_S = 5.0
-#: Start a condition only while the earlier ones have taken less than this share of the time the trial has measured; also
-#: while they have taken less than ENOUGH_S where calls are counted, AT_LEAST_S in the first repetition where they are not.
+#: Start a condition only while all earlier ones have taken less than this share of the time the trial has measured, in the
+#: first repetition also while they have taken less than AT_LEAST_S. The first condition of each kind is always counted once.
 A_TENTH = 0.1
 AT_LEAST_S = 1.0
 #: Recorded even if there were none.
@@ -105,8 +105,9 @@ class Accounting:
             for one in due:
                 if one.condition.key in given_up or one.requests_alone not in begins:
                     continue
-                least_s = (0.0 if repetition else AT_LEAST_S) if one.requests_alone else ENOUGH_S
-                if spent_s[one.requests_alone] > max(least_s, most_s):
+                first = repetition == 0 and not spent_s[one.requests_alone]
+                least_s = 0.0 if repetition else AT_LEAST_S
+                if not first and sum(spent_s.values()) > max(least_s, most_s):
                     left_out.append(one)
                     continue
                 began = time.monotonic()

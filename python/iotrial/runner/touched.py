@@ -30,7 +30,7 @@ NOTED_SHARE = 0.5
 NEGLIGIBLE = 0.01
 #: Bytes read to look up a name: one block of a directory or of an inode table.
 BLOCK_BYTES = 4096
-MOST_PATHS = 5
+MOST_PATHS, MOST_REWRITTEN = 5, 3
 NOT_USED = "the work did not use the device under test"
 
 
@@ -40,7 +40,8 @@ class Touched:
 
     ``read``: bytes of the lab's files that it read, each byte counted once, without those it had written
     itself, of a selection of ``of_bytes`` bytes. ``outside``: the files outside the lab with most bytes,
-    system files last. ``sure``: nothing can have been missed.
+    system files last. ``sure``: nothing can have been missed. ``rewritten``: the files whose earlier content it
+    read and which it changed, in the lab or not.
     """
 
     sure: bool
@@ -53,6 +54,7 @@ class Touched:
     outside: tuple[str, ...]
     #: in place: the files that it read data from and did not write, without those of the system
     own: tuple[str, ...] = ()
+    rewritten: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, answer: Mapping[str, Any], of_bytes: int) -> Touched | None:
@@ -71,6 +73,7 @@ class Touched:
             outside_read=found["outside"]["read"],
             outside=tuple(str(path) for path, _ in found["outside"]["paths"][:MOST_PATHS]),
             own=tuple(str(path) for path, _ in own or ()),
+            rewritten=tuple(map(str, found["rewritten"])),
         )
 
     def least_read(self, of_bytes: int) -> int:
@@ -169,6 +172,19 @@ def outside_note(workload: str, touched: Touched) -> str | None:
     return (
         f"{workload}: {share} of the bytes that it read and wrote under observation "
         f"({format_bytes(touched.outside_bytes)}) were in files outside the lab, which the study does not affect: {paths}"
+    )
+
+
+def rewritten_note(workload: str, touched: Touched) -> str | None:
+    """Return the note that runs may depend on each other through files that a run reads and changes; None if none do."""
+    if not touched.rewritten:
+        return None
+    named = ", ".join(touched.rewritten[:MOST_REWRITTEN])
+    more = " and others" if len(touched.rewritten) > MOST_REWRITTEN else ""
+    return (
+        f"{workload} reads and changes {named}{more}: a run may depend on the run before. If the carry-over check finds "
+        f"that, an unmeasured run of the same level goes before each run; a prepare command (--prepare) that restores "
+        f"the files avoids it"
     )
 
 

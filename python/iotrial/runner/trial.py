@@ -31,6 +31,7 @@ from iotrial.runner.touched import (
     needs_lab,
     outside_note,
     refusal,
+    rewritten_note,
     turns_device,
     unseen_note,
 )
@@ -300,6 +301,8 @@ class Conductor:
             if enough or not touched.sure or not needs_lab(turns, state):
                 _check_own_files(condition.workload, touched, subject, state)
                 self._runner.saw(condition.workload, touched)
+                if note := rewritten_note(condition.workload, touched):
+                    self._note_outside(note)
                 if needs_lab(turns, state):
                     if note := outside_note(condition.workload, touched):
                         self._note_outside(note)

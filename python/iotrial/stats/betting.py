@@ -186,6 +186,30 @@ def log_paths(x: Floats, *, copies: Floats | None = None, aim: float = 0.0, side
     return log_sum(logs.reshape(-1, *x.shape))
 
 
+def log_rank_path(blocks: Blocks) -> Floats:
+    """Return ln of the capital after every block of bets on the rank of the level's run within its block.
+
+    They test that the level's run is exchangeable with the reference's and its copy's, and need no symmetry. Runs that stall
+    move a rank no further than others do. A rank is -1, 0 or 1, ties in the middle; the bets have the thetas of the others.
+    """
+    d, c = blocks.contrasts, np.where(blocks.copied, blocks.copies, 0.0)
+    of_level, of_reference, of_copy = np.sign(d), np.sign(c), np.sign(d - c)
+    # a third rank that does not exist has no weight in the mean over the runs
+    ranks = np.where(
+        blocks.copied,
+        [of_level + of_copy, -of_level - of_reference, of_reference - of_copy],
+        [2.0 * of_level, -2.0 * of_level, np.full(blocks.size, math.nan)],
+    )
+    runs = np.where(blocks.copied, 3.0, 2.0)
+    logs = []
+    for theta in (*BETS, BOLD):
+        for sign in (1.0, -1.0):
+            powers = sign * theta * ranks / 2.0
+            mean = log_sum(np.where(np.isnan(powers), -math.inf, powers)) - np.log(runs)
+            logs.append(np.cumsum(powers[0] - mean))
+    return log_sum(np.stack(logs)) - math.log(len(logs))
+
+
 def log_cosh(z: Floats) -> Floats:
     """Return ln cosh z = |z| + ln(1 + exp(-2|z|)) - ln 2, precise for every z."""
     size = np.abs(z)

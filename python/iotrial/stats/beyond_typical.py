@@ -13,8 +13,8 @@ swapping the two runs of a block swaps which arm was slow, and the sign of
     Z = share of slow runs at the level - share of slow runs at the reference
 
 is a fair coin in each block with nonzero Z, whatever happened before: stalls may come in bursts. The factor is estimated
-from the blocks before; simulations show what that costs (docs/method-tables.md#slow-runs). The first ``FEWEST`` blocks only
-establish the typical times. The bets have the form of Waudby-Smith and Ramdas, "Estimating means of bounded
+from the blocks before; docs/method-details.md says what that costs. The first ``FEWEST`` blocks only establish the typical
+times. The bets have the form of Waudby-Smith and Ramdas, "Estimating means of bounded
 random variables by betting" (2024): a candidate mean m is rejected from above when
 
     U(m) = sum over c of w_c * product over blocks of (1 - c' (Z - m)),  c' = c / max(1, 1 - m),  0 < c <= 1

@@ -8,19 +8,29 @@ The copy is judged in every response that gets a verdict. The slowdown is judged
 for most workloads, every primary time of a matrix), and against the requested ratio, not the ratio that the probe reports
 for each run. Reported and measured time come from the same clock readings, so dividing one by the other would give the
 time of the original work and hide every failure of the injection. The reported ratio only serves to explain a failure.
+
+*Stalls.* Stakes that grow with the size of a contrast follow the few runs that stall. Whether the slowdown was detected is
+therefore decided by the mean of two capitals: that of the symmetric bets, and that of bets on the rank of the slowed run
+within its block. If the slowdown does nothing, the slowed run is exchangeable with its original and the copy, so both
+capitals and their mean are fair in any noise. Where a control's contrasts are skewed, its interval is that of their median,
+as for effects (``skew.py``).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from iotrial.design.model import ArmKind, Condition
-from iotrial.stats.contrast import Contrasts, Responses, Runs
+from iotrial.stats.betting import Blocks, log_rank_path
+from iotrial.stats.contrast import Contrasts, PairedRuns, Responses, Runs
 from iotrial.stats.eprocess import Wanted, excluded, intervals
 from iotrial.stats.model import Control, Interval
 from iotrial.stats.run_statistics import statistic_interval
+from iotrial.stats.skew import typical_interval
 from iotrial.stats.spec import Spec
 from iotrial.study.model import TYPICAL, Response, Scale
 
@@ -45,11 +55,12 @@ class _Comparison:
     """A control of one condition to judge, with its contrasts."""
 
     condition: Condition
-    runs: Runs
     response: Response
     kind: ArmKind
     injected: float
     contrasts: Contrasts
+    #: the control's runs and its original's; None where either is a mean over several runs
+    pairs: PairedRuns | None
 
 
 def _comparisons(spec: Spec, condition: Condition, runs: Runs) -> Iterator[_Comparison]:
@@ -57,15 +68,25 @@ def _comparisons(spec: Spec, condition: Condition, runs: Runs) -> Iterator[_Comp
         return
     for negative in spec.negative_responses(condition):
         weights = spec.control_weights[ArmKind.NEGATIVE]
-        contrasts = Responses(runs, negative).contrasts(weights, whole=spec.copied_stretch)
+        responses = Responses(runs, negative)
+        contrasts = responses.contrasts(weights, whole=spec.copied_stretch)
         neutral = 1.0 if negative.scale is Scale.LOG else 0.0
-        yield _Comparison(condition, runs, negative, ArmKind.NEGATIVE, neutral, contrasts)
+        pairs = None if spec.copied_stretch else _pairs(responses, weights)
+        yield _Comparison(condition, negative, ArmKind.NEGATIVE, neutral, contrasts, pairs)
     for positive in spec.positive_responses(condition):
         weights = spec.control_weights[ArmKind.POSITIVE]
-        contrasts = Responses(runs, positive).contrasts(weights, copy=spec.copy_against(weights, positive))
-        yield _Comparison(
-            condition, runs, positive, ArmKind.POSITIVE, spec.injected_ratio(positive), contrasts
-        )
+        responses = Responses(runs, positive)
+        contrasts = responses.contrasts(weights, copy=spec.copy_against(weights, positive))
+        injected = spec.injected_ratio(positive)
+        pairs = _pairs(responses, weights)
+        yield _Comparison(condition, positive, ArmKind.POSITIVE, injected, contrasts, pairs)
+
+
+def _pairs(responses: Responses, weights: Mapping[str, float]) -> PairedRuns | None:
+    """Return the runs of a control and of its original; None if it is compared with several arms."""
+    sides = ([arm for arm, weight in weights.items() if sign * weight > 0.0] for sign in (1.0, -1.0))
+    controls, originals = sides
+    return responses.paired([(controls[0], originals[0])]) if len(controls) == len(originals) == 1 else None
 
 
 def positive_seen(controls: Sequence[Control], response: str) -> bool:
@@ -85,14 +106,16 @@ def _judge(spec: Spec, comparison: _Comparison, found: Interval) -> Control:
     contrasts, injected = comparison.contrasts, comparison.injected
     log = response.scale is Scale.LOG
     truth = math.log(injected) if log else injected
-    excludes_zero = excluded(
-        contrasts.values, 0.0, spec.alpha, margin=spec.margin_of(response), copies=contrasts.copies
-    )
+    if log:
+        found = typical_interval(
+            found, contrasts.values, comparison.pairs, response, spec.control_alpha, margin=0.0
+        )
+    excludes_zero = _differs(contrasts, spec.alpha, spec.margin_of(response))
     if excludes_zero and kind is ArmKind.POSITIVE and response.statistic != TYPICAL:
-        excludes_zero = _seen_in_statistic(spec, comparison.runs, response)
+        excludes_zero = _seen_in_statistic(spec, comparison)
     if kind is ArmKind.POSITIVE and found.estimate is not None:
-        # A control that moves in the wrong direction has not been detected.
-        excludes_zero = excludes_zero and found.estimate * truth > 0.0
+        # A control that moves in the wrong direction has not been detected. Unlike the estimate, the median follows no stall.
+        excludes_zero = excludes_zero and float(np.median(contrasts.values)) * truth > 0.0
     return Control(
         kind=kind.value,
         condition={**condition.levels, "workload": condition.workload},
@@ -101,25 +124,40 @@ def _judge(spec: Spec, comparison: _Comparison, found: Interval) -> Control:
         ratio=on_scale(found.estimate, response),
         low=on_scale(found.low, response),
         high=on_scale(found.high, response),
-        passed=not excluded(contrasts.values, truth, spec.control_alpha),
+        passed=_holds(found, truth)
+        if found.skewed
+        else not excluded(contrasts.values, truth, spec.control_alpha),
         told_from_zero=excludes_zero,
         blocks=found.blocks,
     )
 
 
-def _seen_in_statistic(spec: Spec, runs: Runs, response: Response) -> bool:
+def _differs(contrasts: Contrasts, alpha: float, margin: float) -> bool:
+    """Return whether the mean of the capitals of the symmetric bets and of those on ranks has excluded no difference."""
+    blocks = Blocks.of(contrasts.values, contrasts.copies)
+    if blocks.size == 0:
+        return False
+    symmetric = blocks.against(np.zeros(1), aim=margin)[0]
+    together = np.logaddexp(symmetric, log_rank_path(blocks)) - math.log(2.0)
+    return float(together.max()) >= -math.log(alpha)
+
+
+def _holds(found: Interval, truth: float) -> bool:
+    """Return whether an interval holds a value."""
+    return not (found.low is not None and truth < found.low) and not (
+        found.high is not None and truth > found.high
+    )
+
+
+def _seen_in_statistic(spec: Spec, comparison: _Comparison) -> bool:
     """Return whether the slowdown is also detected in the compared mean or quantile.
 
     If it is not, two levels cannot be called equivalent in that statistic. The copy and the size of the slowdown are judged
     by typical runs, which it changes by a constant factor.
     """
-    weights = spec.control_weights[ArmKind.POSITIVE]
-    sides = ([arm for arm, weight in weights.items() if sign * weight > 0.0] for sign in (1.0, -1.0))
-    stretched, originals = sides
-    if len(stretched) != 1 or len(originals) != 1:
+    if comparison.pairs is None:
         return False
-    pairs = Responses(runs, response).paired([(stretched[0], originals[0])])
-    found = statistic_interval(pairs, response, spec.alpha)
+    found = statistic_interval(comparison.pairs, comparison.response, spec.alpha)
     return found.low is not None and found.low > 0.0
 
 

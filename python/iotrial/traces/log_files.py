@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 from iotrial.errors import NoSpace, RequestError
+from iotrial.output_files import file_in, held_folder
 from iotrial.terminal import escape
 from iotrial.traces.reading import log_files
 from iotrial.units import format_bytes
@@ -19,25 +19,25 @@ def make_log_files(trace: Path, folder: Path) -> int:
     fit."""
     needed = log_files(trace)
     try:
-        folder.mkdir(exist_ok=True)
+        with held_folder(folder, make=0o777) as held:
+            status = os.statvfs(f"/proc/self/fd/{held}")
+            total, free = sum(one.size for one in needed), status.f_bavail * status.f_frsize
+            if total > free:
+                raise NoSpace(
+                    f"the files of the trace have {format_bytes(total)}, and {escape(folder)} has room for "
+                    f"{format_bytes(free)}",
+                    hint="name a folder on a larger disk",
+                )
+            for one in needed:
+                _make(held, folder / one.name, one.size)
     except OSError as error:
         raise RequestError(
-            f"{escape(folder)}: {error.strerror}", hint="name a folder that can be made, or exists"
+            f"{escape(folder)}: {error.strerror}", hint="--files wants a folder with room for these files"
         ) from error
-    total, free = sum(one.size for one in needed), shutil.disk_usage(folder).free
-    if total > free:
-        raise NoSpace(
-            f"the files of the trace have {format_bytes(total)}, and {escape(folder)} has room for {format_bytes(free)}",
-            hint="name a folder on a larger disk",
-        )
-    for one in needed:
-        try:
-            with (folder / one.name).open("xb") as file:
-                for start in range(0, one.size, _CHUNK):
-                    file.write(os.urandom(min(_CHUNK, one.size - start)))
-        except OSError as error:
-            raise RequestError(
-                f"{escape(folder / one.name)}: {error.strerror}",
-                hint="--files wants a folder without these files",
-            ) from error
     return len(needed)
+
+
+def _make(held: int, path: Path, size: int) -> None:
+    with file_in(held, path.name, path) as file:
+        for start in range(0, size, _CHUNK):
+            file.write(os.urandom(min(_CHUNK, size - start)))

@@ -27,6 +27,7 @@ from iotrial.documents import JsonObject
 from iotrial.durable import Damage, DamageError, read_each, read_own, sealed, sync_folder
 from iotrial.errors import IotrialError, KnobError, LabError, RequestError
 from iotrial.lab.knobs.setting import chosen_word
+from iotrial.terminal import escape
 from iotrial.tune.choice import Choice
 from iotrial.tune.devices import DeviceName, device_named
 from iotrial.tune.machine import DRAFT, FileFacts, Machine
@@ -54,6 +55,10 @@ class Step(JsonObject, frozen=True, tag_field="step"):
     def target(self) -> str:
         """What is changed, for messages."""
         raise NotImplementedError
+
+    def obstacle(self, machine: Machine) -> str | None:
+        """Say what is in the way of the change: something that it neither replaces nor could put back."""
+        return None
 
     def make(self, machine: Machine) -> None:
         """Make the change. Raises LabError."""
@@ -98,6 +103,12 @@ class LinkStep(Step, frozen=True, tag="link"):
     def target(self) -> str:
         return self.path
 
+    def obstacle(self, machine: Machine) -> str | None:
+        place = machine.at(self.path)
+        if not machine.exists(self.path) or (place.is_symlink() and str(place.readlink()) == self.to):
+            return None
+        return f"{self.path} exists, and is no link to {self.to}"
+
     def make(self, machine: Machine) -> None:
         if not machine.exists(self.path):
             machine.link(self.path, self.to)
@@ -131,6 +142,11 @@ class FileStep(Step, frozen=True, tag="file"):
         before = machine.read(path)
         facts = FileFacts.ours() if before is None else FileFacts.of_file(machine.at(path))
         return cls(path, before, after, facts)
+
+    def obstacle(self, machine: Machine) -> str | None:
+        # a masked unit, for one: the file in its place would get the mode of /dev/null
+        place = machine.at(self.path)
+        return f"{self.path} is a link to {escape(place.readlink())}" if place.is_symlink() else None
 
     def make(self, machine: Machine) -> None:
         found = machine.read(self.path)
@@ -323,6 +339,9 @@ class ProfileStep(Step, frozen=True, tag="tuned"):
     @property
     def target(self) -> str:
         return "profile of tuned"
+
+    def obstacle(self, machine: Machine) -> str | None:
+        return next(filter(None, (file.obstacle(machine) for file in self.files)), None)
 
     def make(self, machine: Machine) -> None:
         machine.run("tuned-adm", "profile", *self.after.split())
@@ -536,9 +555,15 @@ def programs_of(record: Record) -> tuple[str, ...]:
 def apply(records: Records, record: Record, arm: Callable[[Record], None]) -> Record:
     """Make every step of a new record; ``arm`` starts its watchdog. On an error everything is reverted.
 
-    Call it with the lock held. Raises what a step raises.
+    Call it with the lock held. Raises RequestError if something is in the way, and what a step raises.
     """
     machine = records.machine
+    for step in (*record.guard, *record.steps):
+        if (obstacle := step.obstacle(machine)) is not None:
+            raise RequestError(
+                f"{obstacle}; nothing was changed",
+                hint="it may have been put there to forbid such a file: look, and remove it (`systemctl unmask` for a unit)",
+            )
     for program in programs_of(record):
         if not machine.has_program(program):
             raise LabError(

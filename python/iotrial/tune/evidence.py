@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 #: options of ``run`` and ``try`` that say what to do with the result, with the number of words after each
 _OUTPUT = {
-    "--json": 0, "--yes": 0, "--full": 0, "--seed": 1, "--html": 1, "--save": 1, "--export-markdown": 1, "--export-json": 1,
-    "--markdown": 1, "--figures": 1, "--fail-if": 1, "--in": 1, "--on": 1,
+    "--json": 0, "--yes": 0, "--full": 0, "--force": 0, "--seed": 1, "--html": 1, "--save": 1, "--export-markdown": 1,
+    "--export-json": 1, "--markdown": 1, "--figures": 1, "--fail-if": 1, "--in": 1, "--on": 1,
 }  # fmt: skip
 
 

@@ -146,7 +146,7 @@ def _figures(progress: Progress) -> list[tuple[Markup, Markup]]:
     for line in lines:
         tone = "" if line.conclusion is None else line.conclusion.tone
         mark = Mark(line.value, line.low, line.high, tone, "", line.numbers, word=line.word)
-        groups.setdefault(f"{line.comparison}, {line.condition}", []).append(mark)
+        groups.setdefault(f"{line.comparison}, {escape(line.condition)}", []).append(mark)
     axis = Axis.of(
         (mark for marks in groups.values() for mark in marks), log=True, unit="", margin=progress.margin
     )

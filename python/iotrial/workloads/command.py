@@ -157,6 +157,15 @@ class CommandWork(HasCheck, HasPrograms, ServedWork, frozen=True, kw_only=True):
     timeout_s: Annotated[
         Duration, Meta(gt=0, le=86400, description="timeout of one command; then the run fails")
     ] = 60.0
+    stdout: Annotated[
+        Literal["pipe", "null"],
+        Meta(
+            description=(
+                "where standard output goes that no `output` reads: a `pipe` that is emptied meanwhile, or `null`, "
+                "/dev/null, which some programs notice (GNU grep then stops at the first match of each file)"
+            )
+        ),
+    ] = "pipe"
     expect_exit: Annotated[int, Meta(ge=0, le=255, description="exit status that means success")] = 0
     run_as: Annotated[Literal["user", "root"], Meta(description="the user who called iotrial, or root")] = (
         "user"
@@ -331,6 +340,7 @@ class CommandWork(HasCheck, HasPrograms, ServedWork, frozen=True, kw_only=True):
             "stdin": filled(self.stdin, values),
             "timeout_s": self.timeout_s,
             "expect_exit": self.expect_exit,
+            "to_null": self.stdout == "null",
             **fields_of(self.outputs),
         }
 

@@ -6,13 +6,12 @@ With several clients, ``client_stats`` has an entry for each and one called "All
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from iotrial.errors import RequestError
 from iotrial.terminal import escape
-from iotrial.units import is_number
+from iotrial.units import measured
 from iotrial.workloads.output import near, values_at
 
 
@@ -33,8 +32,8 @@ def picked(result: dict[str, Any], path: str) -> float:
     roots = list(_roots(result))
     for root in roots:
         for value in values_at(root, path):
-            if is_number(value):
-                return float(value)
+            if not isinstance(value, str) and (number := measured(value)) is not None:
+                return number
     raise RequestError(f'fio\'s result has no number "{path}"', hint=near(roots, path))
 
 
@@ -84,9 +83,8 @@ def _clients(result: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], Mappin
 
 
 def _rate(way: object) -> float:
-    rate = way.get("bw_bytes") if isinstance(way, dict) else None
-    plain = isinstance(rate, int | float) and math.isfinite(rate) and rate >= 0
-    return float(rate) if plain and rate is not None else 0.0
+    rate = measured(way.get("bw_bytes")) if isinstance(way, dict) else None
+    return max(0.0, rate or 0.0)
 
 
 def fairness(rates: Sequence[float]) -> float:

@@ -8,23 +8,30 @@ a workload names them. A value that is missing or not a number fails the run.
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
 import math
 import re
 import statistics
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
 from iotrial.errors import RequestError
+from iotrial.patterns import MOST_CPU_S, Pattern, PatternError, TooMuchWork
 from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import Form, Line, Name, Problem, formed, keyed
 from iotrial.study.work import ResponseSpec
 from iotrial.terminal import escape
+from iotrial.units import measured
 
 #: of the output of a step, and of a file that it writes
 MOST_BYTES = 8 << 20
+#: paths that are looked through for one that is similar
+_MOST_PATHS = 1000
 MOST_OUTPUTS, MOST_FACTS, LONGEST_WORD = 64, 500, 100
 FOLDER = "{out}/"
 #: accepted units that reports do not use, with the report's unit and the factor
@@ -61,11 +68,17 @@ def _regex(text: str) -> None:
     if not text:
         return
     try:
-        groups = re.compile(text).groups
-    except re.error as error:
-        raise ValueError(f"is not a regular expression ({error})") from None
+        groups = pattern_of(text).groups
+    except PatternError as error:
+        raise PatternError(f"is not a regular expression ({error})", hint=error.hint) from None
     if groups != 1:
         raise ValueError(f"expected one group, ( and ), around the value, found {groups}")
+
+
+@lru_cache(maxsize=64)
+def pattern_of(text: str) -> Pattern:
+    """Compile the pattern of an output: ^ and $ match at the ends of lines. Raises PatternError."""
+    return Pattern(text, lines=True)
 
 
 def _source(text: str) -> None:
@@ -97,7 +110,7 @@ class Output(Struct, frozen=True, kw_only=True):
         str,
         Meta(
             max_length=500,
-            description="instead of `json`: a Python regular expression with one group around the value",
+            description="instead of `json`: a regular expression in the syntax of RE2, with one group around the value",
         ),
         formed(Form("text", check=_regex)),
     ] = ""
@@ -208,7 +221,7 @@ def _text(output: Output, answer: Mapping[str, Any]) -> str:
 
 def _values(output: Output, text: str) -> list[Any]:
     if output.regex:
-        found: list[Any] = [match[1] for match in re.finditer(output.regex, text, re.MULTILINE)]
+        found: list[Any] = list(pattern_of(output.regex).each(text))
         if not found and output.take != "count":
             sentence = escape(text.strip()[:80])
             raise _NotThere(f"nothing in {output.source} matches {output.regex}", f"it begins: {sentence}")
@@ -232,11 +245,8 @@ def _number(output: Output, values: Sequence[Any]) -> float:
         return _fitting(output, float(len(values)))
     numbers = []
     for value in values:
-        try:
-            number = float(value)
-        except (TypeError, ValueError, OverflowError):
-            number = math.nan
-        if not math.isfinite(number):
+        number = measured(value)
+        if number is None:
             raise _NotThere(f"expected a number, found {escape(repr(value)[:60])}")
         numbers.append(number)
     _, factor = _UNITS.get(output.unit, ("", 1.0))
@@ -265,15 +275,33 @@ def _word(value: Any) -> str:
 # JSON
 
 
+#: the beginning of an object or a list
+_OPENING = re.compile(r"""\{\s*["}]|\[\s*["{\[\]0-9tfnNI-]""")
+#: characters before a document that are kept: an error of the decoder counts the lines in them
+_BEFORE = 1 << 14
+
+
 def documents_in(text: str) -> Iterator[Any]:
-    """Yield the JSON objects and lists in a text, in order, skipping everything between them."""
+    """Yield the JSON objects and lists in a text, in order, skipping everything between them.
+
+    Raises TooMuchWork if what is skipped takes too long: brackets that are never closed are tried one after the other.
+    """
     decoder, at = json.JSONDecoder(), 0
-    while (start := re.compile(r"[{\[]").search(text, at)) is not None:
+    until_s = time.thread_time() + MOST_CPU_S
+    while (start := _OPENING.search(text, at)) is not None:
+        at = start.start()
+        if at > _BEFORE:
+            text, at = text[at:], 0
         try:
-            found, at = decoder.raw_decode(text, start.start())
+            found, at = decoder.raw_decode(text, at)
             yield found
         except (ValueError, RecursionError):
-            at = start.end()
+            at += 1
+            if time.thread_time() > until_s:
+                raise TooMuchWork(
+                    f"looking for JSON takes more than {MOST_CPU_S:g} s of processor time: there are too many brackets "
+                    "that begin none"
+                ) from None
 
 
 def values_at(node: Any, path: str) -> Iterator[Any]:
@@ -297,7 +325,8 @@ def values_at(node: Any, path: str) -> Iterator[Any]:
 
 def near(documents: Sequence[Any], path: str) -> str | None:
     """Return a hint with the paths to numbers that are closest to a missing path."""
-    known = list(dict.fromkeys(path for one in documents for path in _paths(one)))
+    every = (path for one in documents for path in _paths(one))
+    known = list(dict.fromkeys(itertools.islice(every, _MOST_PATHS)))
     found = difflib.get_close_matches(path, known, n=5, cutoff=0.0)
     return f"similar: {', '.join(found)}" if found else None
 
@@ -320,7 +349,9 @@ def _first(node: Any) -> Mapping[str, Any]:
 
 def _paths(node: Any, before: str = "") -> Iterator[str]:
     for name, value in entries_of(node):
-        path = f"{before}.{name}" if before else name
+        path = f"{before}.{name[:LONGEST_WORD]}" if before else name[:LONGEST_WORD]
+        if len(path) > LONGEST_WORD:
+            continue
         if isinstance(value, dict | list):
             yield from _paths(value, path)
         elif isinstance(value, int | float) and not isinstance(value, bool):

@@ -45,6 +45,43 @@ def test_commands_run_once_for_each_file_or_once_for_all(probe: Probe, folder: P
     assert caught.value.code == "bad_request"
 
 
+@pytest.mark.parametrize("to_null", [False, True])
+def test_output_goes_through_a_pipe_so_that_grep_reads_whole_files(
+    probe: Probe, folder: Path, *, to_null: bool
+) -> None:
+    """GNU grep stops at a file's first match if its output is /dev/null: then most of the file is not read."""
+    large = folder / "large"
+    large.write_bytes(b"error\n" + b"nothing to see in this line\n" * 400_000)
+    script = (
+        f"[ -p /dev/stdout ] && said=pipe || said=other; echo $said > {folder}/where; exec grep error {large}"
+    )
+    done = probe(
+        "command",
+        steps=[{"name": "grep", "argv": ["sh", "-c", script]}],
+        account=os.geteuid() == 0,
+        to_null=to_null,
+    )
+    assert done["failures"] == []
+    where = (folder / "where").read_text()
+    if to_null:
+        assert where == "other\n"
+        assert done["printed_bytes"] is None
+    else:
+        assert where == "pipe\n"
+        assert done["printed_bytes"] == len("error\n")
+    if os.geteuid() == 0:
+        reads = done["account"]["calls"]["read"]["count"]
+        assert (reads < 50) is to_null, reads
+
+
+def test_a_child_that_keeps_the_output_open_is_not_waited_for(probe: Probe, folder: Path) -> None:
+    began = time.monotonic()
+    done = probe("command", steps=[{"name": "x", "argv": ["sh", "-c", "yes | head -c 3000000; sleep 60 &"]}])
+    assert time.monotonic() - began < 30.0
+    assert done["printed_bytes"] == 3_000_000
+    assert done["stragglers"] == 1
+
+
 def test_a_command_through_a_view_gets_the_names_of_the_view(probe: Probe, folder: Path) -> None:
     make_set(probe, folder)
     probe("link", set="s", files=[1], view="A", kind="symlink-relative")

@@ -263,9 +263,10 @@ fn read_range(
 fn read_whole(file: &OwnedFd, buffer: &mut [u8], path: &str) -> Result<u64> {
     let mut bytes = 0;
     loop {
-        match read_full(file, buffer, path)? {
-            0 => return Ok(bytes),
-            n => bytes += n as u64,
+        let n = read_full(file, buffer, path)?;
+        bytes += n as u64;
+        if n < buffer.len() {
+            return Ok(bytes); // it has met the end of the file
         }
     }
 }

@@ -22,6 +22,7 @@ use super::watch::Watch;
 use crate::acknowledge::Listener;
 use crate::clock::{monotonic_ns, Clock};
 use crate::counters::devices::Counters;
+use crate::drain::Drain;
 use crate::error::{last_errno, Error, Result};
 use crate::fileset::cache::Held;
 use crate::fileset::{FileSet, Registry};
@@ -172,6 +173,8 @@ pub fn run(
         0 => open("/dev/null", libc::O_WRONLY, 0)?,
         _ => memory_file(&CString::default())?,
     };
+    let piped = own.keep_output == 0 && !own.to_null;
+    let drain = piped.then(Drain::start).transpose()?;
     let stderr = memory_file(&CString::default())?;
     let mut around = Surroundings {
         environment: environment.laid_out()?,
@@ -179,7 +182,7 @@ pub fn run(
         user: common.user,
         traced: !own.touches.is_empty(),
         stdin: stdin.as_raw_fd(),
-        stdout: stdout.as_raw_fd(),
+        stdout: drain.as_ref().map_or(stdout.as_raw_fd(), Drain::stdout),
         stderr: stderr.as_raw_fd(),
     };
 
@@ -209,6 +212,7 @@ pub fn run(
                 .as_deref()
                 .map(|cwd| places.with_folders(cwd))
                 .transpose()?,
+            own.touches_since_ns,
         )?),
     };
     let mut watch = Watch::begin(Counters::open(&common.devices)?, common.peer.as_deref())?;
@@ -251,6 +255,7 @@ pub fn run(
         }
     }
     let ended_ns = monotonic_ns();
+    let printed_bytes = drain.map(Drain::finish).transpose()?;
     // Spin only after all processes: a process that follows a spin finds colder caches and takes
     // longer.
     for step in &mut steps {
@@ -285,6 +290,7 @@ pub fn run(
         "max_rss_floor_bytes": rss_floor,
         "failures": failures,
         "stragglers": stragglers,
+        "printed_bytes": printed_bytes,
         "kept_files": kept_files(own.out.as_deref(), &own.keep_files, own.keep_output)?,
         "out": own.out.as_deref().map(tally::of).transpose()?,
         "account": account.as_ref().map(Account::report),

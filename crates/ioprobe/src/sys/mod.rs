@@ -187,6 +187,20 @@ pub fn pipe() -> Result<(OwnedFd, OwnedFd)> {
     rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).doing(|| "make a pipe")
 }
 
+/// Start a thread that gets no signals: a new thread inherits the mask.
+pub fn without_signals<T>(act: impl FnOnce() -> T) -> T {
+    // SAFETY: the sets are ours; both live until the end.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        let result = act();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+        result
+    }
+}
+
 /// Write everything, in as many calls as needed.
 pub fn write_all(fd: impl AsFd, mut bytes: &[u8], path: &str) -> Result<()> {
     while !bytes.is_empty() {

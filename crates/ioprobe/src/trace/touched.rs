@@ -101,6 +101,27 @@ struct Use {
     size: u64,
     opened: bool,
     written: bool,
+    /// The command, or what prepared it, made the present content: none is left of an earlier run.
+    fresh: bool,
+    /// Read while it was not fresh; changed afterwards or before.
+    read_earlier: bool,
+    changed: bool,
+    /// The last change before it was first mapped as shared, in ns since 1970. Stores into a
+    /// mapping show only there.
+    mapped_ns: Option<i64>,
+}
+
+impl Use {
+    /// Record that content was read.
+    fn looked_into(&mut self) {
+        self.read_earlier |= !self.fresh;
+    }
+
+    /// Record that the content was replaced as a whole.
+    fn replaced(&mut self) {
+        self.changed = true;
+        self.fresh = true;
+    }
 }
 
 /// The files used by one command, over all its processes.
@@ -111,6 +132,8 @@ pub struct Touched {
     file_system: Option<u64>,
     /// The folder that it is started in. Looking at it or its parents does not count as use.
     stands_in: Option<PathBuf>,
+    /// What was changed later was prepared for this run: ns since 1970.
+    since_ns: i64,
     used: [BTreeMap<PathBuf, Use>; 2],
     left_out: bool,
     unseen: bool,
@@ -127,12 +150,14 @@ struct Pending {
 impl Touched {
     /// Start with an empty record. `inside`: the folders of the lab; `devices`: block devices of
     /// the lab, as in /sys/block.
-    /// `file_system`: MAJOR:MINOR of one whose files count as the lab's.
+    /// `file_system`: MAJOR:MINOR of one whose files count as the lab's. `since_ns`: files changed
+    /// since then, in ns since 1970, were made for this run.
     pub fn new(
         inside: &[String],
         devices: &[String],
         file_system: Option<&str>,
         cwd: Option<String>,
+        since_ns: i64,
     ) -> Result<Self> {
         if !cfg!(target_arch = "x86_64") {
             return Err(Error::unsupported(
@@ -146,6 +171,7 @@ impl Touched {
             devices: devices.iter().filter_map(|name| number(name)).collect(),
             file_system: file_system.and_then(numbered),
             stands_in: cwd.and_then(|path| fs::canonicalize(path).ok()),
+            since_ns,
             used: Default::default(),
             left_out: false,
             unseen: false,
@@ -292,13 +318,45 @@ impl Touched {
             libc::SYS_mmap => {
                 let anonymous = a[3] as c_int & libc::MAP_ANONYMOUS != 0;
                 if !anonymous && a[2] as c_int & libc::PROT_EXEC == 0 {
-                    self.mapped(pid, a[4], a[1]);
+                    self.mapped(
+                        pid,
+                        a[4],
+                        a[1],
+                        a[3] as c_int & libc::MAP_TYPE != libc::MAP_PRIVATE,
+                    );
+                }
+            }
+            libc::SYS_ftruncate | libc::SYS_fallocate => {
+                if let Some(path) = data_of(pid, a[0]) {
+                    self.add(path, |used| used.changed = true);
                 }
             }
             libc::SYS_io_uring_enter | libc::SYS_io_submit => self.unseen = true,
-            _ => {
-                for (folder, path) in &call.paths {
-                    self.named(pid, *folder, path);
+            number => {
+                let named: Vec<_> = call
+                    .paths
+                    .iter()
+                    .map(|(folder, path)| self.named(pid, *folder, path))
+                    .collect();
+                let changed = match (number, named.as_slice()) {
+                    (libc::SYS_truncate, [Some(path)]) => Some((path, false)),
+                    (
+                        old::RENAME
+                        | old::LINK
+                        | libc::SYS_renameat
+                        | libc::SYS_renameat2
+                        | libc::SYS_linkat,
+                        [_, Some(path)],
+                    ) => Some((path, true)),
+                    // From a descriptor, as that of a file without a name.
+                    (libc::SYS_linkat, [Some(path)]) => Some((path, true)),
+                    _ => None,
+                };
+                if let Some((path, whole)) = changed {
+                    self.add(path.clone(), |used| match whole {
+                        true => used.replaced(),
+                        false => used.changed = true,
+                    });
                 }
             }
         }
@@ -310,8 +368,14 @@ impl Touched {
             Some((Ok(found), path)) => (path, found),
             _ => return,
         };
+        let since_ns = self.since_ns;
         if found.is_file() || found.file_type().is_block_device() {
             self.add(path, |used| {
+                let empty = found.is_file() && found.len() == 0;
+                let prepared = !used.opened && since_ns > 0 && changed_ns(&found) >= since_ns;
+                used.fresh |= empty || prepared;
+                // Read before and empty now: truncated, or removed and made again.
+                used.changed |= empty && used.read_earlier;
                 used.opened = true;
                 used.written |= writes;
                 used.size = used.size.max(found.len());
@@ -325,29 +389,32 @@ impl Touched {
                 used.bytes += bytes;
                 used.read += if reads { bytes } else { 0 };
                 used.written |= !reads;
+                used.changed |= !reads;
+                if reads {
+                    used.looked_into();
+                }
             });
         }
     }
 
-    fn mapped(&mut self, pid: pid_t, number: u64, bytes: u64) {
+    fn mapped(&mut self, pid: pid_t, number: u64, bytes: u64, shared: bool) {
         if let Some(path) = data_of(pid, number).filter(|path| !below_any(path, &SYSTEM)) {
-            self.add(path, |used| used.bytes += bytes.min(used.size.max(4096)));
+            let found = fs::metadata(&path).ok().filter(|_| shared);
+            self.add(path, |used| {
+                used.bytes += bytes.min(used.size.max(4096));
+                used.looked_into();
+                used.mapped_ns = used.mapped_ns.or(found.as_ref().map(changed_ns));
+            });
         }
     }
 
     /// Record a name that was looked up, created or removed. If the file is gone by now, its folder
-    /// tells where it was.
-    fn named(&mut self, pid: pid_t, folder: c_int, path: &Path) {
+    /// tells where it was. Returns the name itself, without following a link.
+    fn named(&mut self, pid: pid_t, folder: c_int, path: &Path) -> Option<PathBuf> {
         let whole = match (path.is_absolute(), folder) {
             (true, _) => path.to_path_buf(),
-            (false, libc::AT_FDCWD) => match link(&format!("/proc/{pid}/cwd")) {
-                Some(own) => own.join(path),
-                None => return,
-            },
-            (false, number) => match descriptor(pid, number as u64) {
-                Some(own) => own.join(path),
-                None => return,
-            },
+            (false, libc::AT_FDCWD) => link(&format!("/proc/{pid}/cwd"))?.join(path),
+            (false, number) => descriptor(pid, number as u64)?.join(path),
         };
         let own = whole
             .parent()
@@ -364,9 +431,9 @@ impl Touched {
                 self.looked_at(path);
             }
         }
-        if let Some(path) = own.or(meant) {
-            self.looked_at(path);
-        }
+        let named = own.or(meant)?;
+        self.looked_at(named.clone());
+        Some(named)
     }
 
     fn looked_at(&mut self, path: PathBuf) {
@@ -406,7 +473,8 @@ impl Touched {
     /// had not written itself, each byte once. `outside` is the same for other paths, and names
     /// those with the most bytes, with those of the system last. Of a file system, `inside` names
     /// the files whose data were read and not written, without those of the system, each with the
-    /// bytes that were read by calls.
+    /// bytes that were read by calls. `rewritten`: files whose earlier content was read and that
+    /// were changed, so that a run leaves something to the next one.
     pub fn report(&self) -> Report {
         let sum = |used: &BTreeMap<PathBuf, Use>| {
             let own = used.values().filter(|one| !one.written);
@@ -440,7 +508,24 @@ impl Touched {
                     .collect(),
             );
         }
+        let rewritten = [inside, outside]
+            .into_iter()
+            .flatten()
+            .filter(|(path, used)| {
+                used.read_earlier
+                    && !below_any(path, &SYSTEM)
+                    && fs::metadata(path).is_ok_and(|now| {
+                        let stored = used
+                            .mapped_ns
+                            .is_some_and(|before| changed_ns(&now) > before);
+                        now.is_file() && (used.changed || stored)
+                    })
+            });
         Report {
+            rewritten: rewritten
+                .take(MOST_NAMED)
+                .map(|(path, _)| path.to_string_lossy().into())
+                .collect(),
             complete: !self.left_out,
             unseen: self.unseen,
             inside: own,
@@ -456,6 +541,7 @@ pub struct Report {
     unseen: bool,
     inside: Sum,
     outside: Sum,
+    rewritten: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -488,6 +574,11 @@ fn device_of(path: &Path) -> Option<u64> {
     let found = fs::symlink_metadata(path).ok();
     let found = found.or_else(|| fs::metadata(path.parent()?).ok());
     found.map(|found| found.dev())
+}
+
+/// Return when content or metadata last changed, in ns since 1970.
+fn changed_ns(found: &fs::Metadata) -> i64 {
+    found.ctime() * 1_000_000_000 + found.ctime_nsec()
 }
 
 fn numbered(text: &str) -> Option<u64> {

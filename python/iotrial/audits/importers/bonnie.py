@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from iotrial.audits.importers.contract import MAX_ROWS, Format, Imported, ReadOptions, Source, label, number
+from iotrial.audits.importers.contract import MAX_ROWS, Format, Imported, ReadOptions, Source, label
 from iotrial.audits.model import Observation
 from iotrial.errors import RequestError
+from iotrial.units import measured
 
 _IO = ("putc", "put_block", "rewrite", "getc", "get_block", "seeks")
 _FILES = ("seq_create", "seq_stat", "seq_del", "ran_create", "ran_stat", "ran_del")
@@ -64,7 +65,7 @@ def _of_fields(source: Source, fields: Sequence[str], *, newer: bool) -> Iterato
     for names, at, unit in ((_IO, first, "KiB/s"), (_FILES, files, "1/s")):
         condition = (("size", label(size)),) if names is _IO else ()
         for i, name in enumerate(names):
-            value = number(fields[at + 2 * i]) if at + 2 * i < len(fields) else None
+            value = measured(fields[at + 2 * i]) if at + 2 * i < len(fields) else None
             if value:
                 yield Observation(
                     group,
@@ -107,7 +108,7 @@ def _of_words(
     condition = () if names is _FILES else (("size", label(size)),)
     for name, word in zip(names, values, strict=False):
         scale = 1.0 if name == "seeks" or names is _FILES else _SCALE.get(word[-1].lower(), 1.0)
-        value = number(word.rstrip("kMmgG"))
+        value = measured(word.rstrip("kMmgG"))
         if value:
             unit = "1/s" if names is _FILES or name == "seeks" else "KiB/s"
             yield Observation(

@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from iotrial.audits.importers.contract import LARGEST, SMALLEST
 from iotrial.errors import RequestError
-from iotrial.units import scale_of
+from iotrial.units import measured, scale_of
 
 #: usual spellings of a missing number
 MISSING = frozenset(
@@ -59,7 +58,7 @@ class Quantity:
     @property
     def measurable(self) -> bool:
         """Whether its magnitude is in the range of measurable values, or 0."""
-        return self.value == 0.0 or SMALLEST <= abs(self.value) <= LARGEST
+        return measured(self.value) is not None
 
 
 def is_missing(text: str) -> bool:

@@ -15,9 +15,6 @@ MAX_OBSERVATIONS = 500_000
 MAX_ROWS = 200_000
 MAX_COLUMNS = 512
 MAX_LABEL = 200
-#: values outside are not plausible measurements, and their squares or ratios could overflow floating point
-LARGEST, SMALLEST = 1e100, 1e-100
-_NUMBER = re.compile(r"[+-]?(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})(?:[eE][+-]?[0-9]{1,3})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,27 +75,6 @@ class Format:
     recognises: Callable[[str], bool]
     read: Callable[[Source, ReadOptions], Imported]
     rank: int = 10
-
-
-def number(text: str) -> float | None:
-    """Parse a number in plain decimal or exponent notation; None if it is not one or is outside the measurable range."""
-    text = text.strip()
-    if not _NUMBER.fullmatch(text):
-        return None
-    return _measurable(float(text))
-
-
-def finite(value: object) -> float | None:
-    """Return a number from JSON, or None if it is not one or is outside the measurable range."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    if isinstance(value, int) and abs(value) > 2**63:
-        return None
-    return _measurable(float(value))
-
-
-def _measurable(value: float) -> float | None:
-    return value if value == 0.0 or SMALLEST <= abs(value) <= LARGEST else None
 
 
 def label(text: object) -> str:

@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from iotrial.audits.importers.contract import Format, Imported, ReadOptions, Source, finite, label
+from iotrial.audits.importers.contract import Format, Imported, ReadOptions, Source, label
 from iotrial.audits.model import Condition, Observation
 from iotrial.errors import RequestError
+from iotrial.units import measured
 
 _PERCENTILES = ("50.000000", "99.000000", "99.900000")
 _LATENCIES = (("clat", "clat"), ("lat", "lat"))
@@ -31,7 +32,7 @@ def read(source: Source, _: ReadOptions) -> Imported:
     jobs = document.get("jobs")
     if not isinstance(jobs, list) or not all(isinstance(job, dict) for job in jobs):
         raise RequestError(f"{source.name}: not a fio result: it has no list of jobs")
-    stamp = finite(document.get("timestamp_ms")) or finite(document.get("timestamp"))
+    stamp = measured(document.get("timestamp_ms")) or measured(document.get("timestamp"))
     unread = []
     clones: dict[str, list[dict[str, Any]]] = {}
     for job in jobs[:10_000]:
@@ -78,14 +79,14 @@ def _of_job(
 ) -> Iterator[Observation]:
     for direction in ("read", "write", "trim"):
         part = job.get(direction)
-        if not isinstance(part, dict) or not finite(part.get("total_ios")):
+        if not isinstance(part, dict) or not measured(part.get("total_ios")):
             continue
         for response, unit, raw in _responses(part):
-            value = finite(raw)
+            value = measured(raw)
             if value is not None:
                 yield Observation(group, f"{direction}_{response}", unit, value, condition, place=stamp)
     for response in ("usr_cpu", "sys_cpu"):
-        value = finite(job.get(response))
+        value = measured(job.get(response))
         if value is not None:
             yield Observation(group, response, "%", value, condition, place=stamp)
 

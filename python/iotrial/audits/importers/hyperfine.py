@@ -15,11 +15,11 @@ from iotrial.audits.importers.contract import (
     Imported,
     ReadOptions,
     Source,
-    finite,
     label,
 )
 from iotrial.audits.model import Observation
 from iotrial.errors import RequestError
+from iotrial.units import measured
 
 _WITHOUT_TIMES = "no individual times; export with --export-json, which includes them"
 
@@ -64,7 +64,7 @@ def read(source: Source, _: ReadOptions) -> Imported:
             place += 1
             if run in failed:
                 continue
-            seconds = finite(raw)
+            seconds = measured(raw)
             if seconds is None:
                 raise RequestError(f"{source.name}: {group}: a time is not a number")
             observations.append(

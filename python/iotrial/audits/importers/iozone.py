@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from iotrial.audits.importers.contract import MAX_ROWS, Format, Imported, ReadOptions, Source, label, number
+from iotrial.audits.importers.contract import MAX_ROWS, Format, Imported, ReadOptions, Source, label
 from iotrial.audits.model import Observation
 from iotrial.errors import RequestError
+from iotrial.units import measured
 
 TESTS = (
     "write", "rewrite", "read", "reread", "random_read", "random_write", "backward_read", "record_rewrite",
@@ -120,7 +121,7 @@ def _reports(lines: Sequence[str]) -> Iterator[Row]:
             records = [word.strip('"') for word in words]
             continue
         for record, word in zip(records, words[1:], strict=False):
-            value = number(word)
+            value = measured(word)
             if value is not None:
                 yield test, (("file_kib", label(words[0].strip('"'))), ("record_kib", label(record))), value
 
@@ -128,7 +129,7 @@ def _reports(lines: Sequence[str]) -> Iterator[Row]:
 def _sums(lines: Sequence[str]) -> Iterator[Row]:
     for line in lines:
         if match := _THROUGHPUT.fullmatch(line):
-            value = number(match[3])
+            value = measured(match[3])
             if value is not None:
                 yield label(match[2]).replace(" ", "_"), (("processes", match[1]),), value
 

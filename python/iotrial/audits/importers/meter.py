@@ -11,10 +11,11 @@ from datetime import UTC, datetime, timezone
 
 import numpy as np
 
-from iotrial.audits.importers.contract import Source, number
+from iotrial.audits.importers.contract import Source
 from iotrial.audits.importers.table import Table, read_table
 from iotrial.errors import RequestError
 from iotrial.stats.energy import Readings
+from iotrial.units import measured
 
 _TIMES = ("time", "timestamp", "date", "datetime", "unix", "at")
 _WATTS = ("watts", "watt", "w", "power", "power_w", "power [w]", "power (w)")
@@ -68,7 +69,7 @@ def _column(table: Table, name: str | None, known: Sequence[str], what: str, opt
 
 def _moment(text: str, zone: timezone | None, where: str) -> float:
     """Return Unix seconds."""
-    seconds = number(text)
+    seconds = measured(text)
     if seconds is None:
         try:
             when = datetime.fromisoformat(text[:40])
@@ -93,7 +94,7 @@ def _moment(text: str, zone: timezone | None, where: str) -> float:
 
 
 def _watts(text: str, where: str) -> float:
-    power = number(text.removesuffix("W").strip())
+    power = measured(text.removesuffix("W").strip())
     if power is None or not 0.0 <= power <= _LARGEST_WATTS:
         raise RequestError(f"{where}: expected watts, found {text[:40]!r}")
     return power

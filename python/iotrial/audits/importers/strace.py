@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from iotrial.audits.importers.contract import MAX_ROWS, Format, Imported, ReadOptions, Source, label, number
+from iotrial.audits.importers.contract import MAX_ROWS, Format, Imported, ReadOptions, Source, label
 from iotrial.audits.model import Observation
 from iotrial.errors import RequestError
+from iotrial.units import measured
 
 _DASHES = re.compile(r"-{3,}(?: +-{3,})+ *")
 _COLUMNS = {
@@ -63,7 +64,7 @@ def _rows(
             continue
         fields = dict(zip(header, _fields(line, header, spans), strict=False))
         name = fields.get("syscall", "").strip()
-        values = {column: number(fields.get(column, "")) for column in _COLUMNS}
+        values = {column: measured(fields.get(column, "")) for column in _COLUMNS}
         if not name or values["calls"] is None:
             return
         for column, (response, unit) in _COLUMNS.items():

@@ -8,8 +8,13 @@ from pathlib import Path
 
 import click
 
-from iotrial.cli.finish import refuse_twice_on_standard_output, write_markdown, write_report
-from iotrial.cli.options import full_report, json_option, markdown_option
+from iotrial.cli.finish import (
+    refuse_twice_on_standard_output,
+    refuse_unwritable,
+    write_markdown,
+    write_report,
+)
+from iotrial.cli.options import force_option, full_report, json_option, markdown_option
 from iotrial.cli.output import warn
 from iotrial.fleet.report.blocks import fleet_html, fleet_markdown, print_fleet
 from iotrial.fleet.report.json_report import fleet_json
@@ -23,8 +28,11 @@ from iotrial.report.text import Console
 @full_report
 @click.option("--html", metavar="FILE", help="Write a self-contained HTML page to this file.")
 @markdown_option
+@force_option
 @json_option
-def command(fleet: str, full: bool, html: str | None, markdown: str | None, as_json: bool) -> int:
+def command(
+    fleet: str, full: bool, html: str | None, markdown: str | None, force: bool, as_json: bool
+) -> int:
     """Report the combined verdict of a fleet (the newest, if none is named).
 
     The report has the mean of the hosts' effects, the spread between them, outliers, and properties associated with the
@@ -32,6 +40,7 @@ def command(fleet: str, full: bool, html: str | None, markdown: str | None, as_j
     iotrial report.
     """
     refuse_twice_on_standard_output(markdown, as_json=as_json)
+    refuse_unwritable(html, markdown, force=force)
     report, warnings = report_of(
         store_path(), fleet, on_progress=_show_progress if sys.stderr.isatty() else None
     )
@@ -39,9 +48,9 @@ def command(fleet: str, full: bool, html: str | None, markdown: str | None, as_j
         warn(warning)
     on_standard_output = False
     if markdown:
-        on_standard_output = write_markdown(fleet_markdown(report), markdown)
+        on_standard_output = write_markdown(fleet_markdown(report), markdown, force=force)
     if html:
-        write_report(fleet_html(report), Path(html))
+        write_report(fleet_html(report), Path(html), force=force)
     if as_json:
         click.echo(json.dumps(fleet_json(report), indent=1, allow_nan=False))
     elif not on_standard_output:

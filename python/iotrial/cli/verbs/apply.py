@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -19,11 +20,12 @@ from iotrial.cli.kept_settings import (
     machine_here,
 )
 from iotrial.cli.open_store import document_at
-from iotrial.cli.options import json_option
+from iotrial.cli.options import force_option, json_option
 from iotrial.cli.output import confirmed, tell, warn
 from iotrial.cli.run_request import quantity_of
 from iotrial.documents import JsonDocument, json_text
-from iotrial.errors import LabError, RequestError
+from iotrial.errors import LabError, RequestError, StoreError
+from iotrial.output_files import file_in, folder_below, held_folder, read_in, refuse_taken_in
 from iotrial.report.notation import counted, some
 from iotrial.terminal import escape
 from iotrial.tune import watchdog
@@ -83,6 +85,7 @@ class Applying(JsonDocument, frozen=True):
 @click.option(
     "--ansible", is_flag=True, help="Print the files as a task list for Ansible instead, and set nothing."
 )
+@force_option
 @click.option("--yes", is_flag=True, help="Apply what is listed, without asking.")
 @json_option
 def command(
@@ -92,6 +95,7 @@ def command(
     within: str,
     dry_run: bool,
     output: str | None,
+    force: bool,
     ansible: bool,
     yes: bool,
     as_json: bool,
@@ -132,7 +136,7 @@ def command(
     for text in warnings:
         warn(text)
     if output:
-        _write_into(Path(output).expanduser(), planned)
+        _write_into(Path(output).expanduser(), planned, force=force)
     elif not as_json:
         _show(planned, what, origin, machine)
     if not writing:
@@ -277,18 +281,23 @@ def _show(planned: Plan, what: Chosen, origin: Origin, machine: Machine) -> None
         tell(f"not applied: {left}", fold=4)
 
 
-def _write_into(folder: Path, planned: Plan) -> None:
-    """Write the files below a folder. Raises RequestError if one exists with another content."""
-    for step in planned.files:
-        place = folder / step.path.lstrip("/")
-        if place.exists() and place.read_bytes() != step.after:
-            raise RequestError(
-                f"{place} exists and is different; nothing more was written", hint="use an empty folder"
-            )
-        try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(step.after)
-        except OSError as error:
-            raise RequestError(
-                f"writing {place}: {error.strerror}", hint="name a folder that can be written"
-            ) from error
+def _write_into(folder: Path, planned: Plan, *, force: bool) -> None:
+    """Write the files below a folder. Raises RequestError, before anything is written, if one exists with another content
+    or a link is in its place, and StoreError on an I/O error."""
+    try:
+        with held_folder(folder, make=0o777) as held, ExitStack() as opened:
+            todo: list[tuple[int, Path, bytes]] = []
+            for step in planned.files:
+                path = Path(step.path.lstrip("/"))
+                below = opened.enter_context(folder_below(held, path.parts[:-1], folder))
+                if read_in(below, path.name) != step.after:
+                    todo.append((below, folder / path, step.after))
+            for below, place, _ in todo:
+                refuse_taken_in(below, place, force=force)
+            for below, place, content in todo:
+                with file_in(below, place.name, place, force=force) as file:
+                    file.write(content)
+    except OSError as error:
+        raise StoreError(
+            f"cannot write below {escape(folder)}: {error.strerror}", hint="name a folder that can be written"
+        ) from error

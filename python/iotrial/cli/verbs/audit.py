@@ -13,8 +13,8 @@ import click
 from iotrial.audits.audit import audit
 from iotrial.audits.importers import read
 from iotrial.audits.importers.contract import MAX_BYTES, ReadOptions, open_source, source_of
-from iotrial.cli.finish import refuse_missing_folder, write_report
-from iotrial.cli.options import json_option
+from iotrial.cli.finish import refuse_unwritable, write_report
+from iotrial.cli.options import force_option, json_option
 from iotrial.cli.output import tell
 from iotrial.errors import RequestError
 from iotrial.report.audit.blocks import audit_markdown, audit_text
@@ -72,6 +72,7 @@ MOST_FILES = 200
     "--margin", default="3 %", show_default=True, metavar="PERCENT", help="Smallest effect that matters."
 )
 @click.option("--markdown", metavar="FILE", help="Write a Markdown report.")
+@force_option
 @json_option
 def command(files: tuple[str, ...], as_json: bool, **values: Any) -> None:
     """Check what published or imported measurements can show, and what not: CSV, hyperfine, fio, iozone, bonnie++, strace -c.
@@ -97,13 +98,12 @@ def command(files: tuple[str, ...], as_json: bool, **values: Any) -> None:
         claims=values["claims"],
         decimal=values["decimal"],
     )
-    if values["markdown"]:
-        refuse_missing_folder(values["markdown"])
+    refuse_unwritable(values["markdown"], force=values["force"])
     dataset = read([_source(file, alone=len(files) == 1) for file in files], options, form=values["form"])
     found = audit(dataset, alpha=alpha, margin=margin)
     answer = answering(found)
     if values["markdown"]:
-        write_report(audit_markdown(found, answer), Path(values["markdown"]))
+        write_report(audit_markdown(found, answer), Path(values["markdown"]), force=values["force"])
     if as_json:
         click.echo(json.dumps(audit_json(found, answer), indent=1))
         return

@@ -15,8 +15,8 @@ from msgspec import structs
 
 from iotrial.cli.best_summary import Outcome, print_outcome
 from iotrial.cli.consent import seek_consent
-from iotrial.cli.finish import EXIT_INVALID, write_page
-from iotrial.cli.options import AFTER, json_option
+from iotrial.cli.finish import EXIT_INVALID, refuse_unwritable, write_page
+from iotrial.cli.options import AFTER, force_option, json_option
 from iotrial.cli.output import tell
 from iotrial.cli.own_command import (
     ORIGIN,
@@ -221,6 +221,7 @@ class _Search:
 @sure("--seed", metavar="N", help="A number, or 32 hexadecimal digits.")
 @sure("--no-controls", is_flag=True, help="Run without control arms; the result says so.")
 @click.option("--html", metavar="FILE", help="Write an HTML report of the last trial to this file.")
+@force_option
 @json_option
 @click.pass_context
 def command(
@@ -239,6 +240,7 @@ def command(
       iotrial best --over all --time 20m --replay app.iotrace
     """
     after = ctx.meta.get(AFTER, ())
+    refuse_unwritable(values["html"], force=values["force"])
     own = bool(after) or values["replay"] is not None
     if own is (study is not None):
         raise RequestError(
@@ -270,7 +272,7 @@ def command(
         outcome, status = Outcome(space, None, tuple(search.trials), undecided=True), cut.status
     if values["html"] and outcome.trials:
         last = outcome.trials[-1]
-        write_page(html_report(last), last, Path(values["html"]))
+        write_page(html_report(last), last, Path(values["html"]), force=values["force"])
     print_outcome(outcome, as_json=as_json)
     return status
 

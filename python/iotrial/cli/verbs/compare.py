@@ -12,13 +12,13 @@ import click
 
 from iotrial.cli.finish import (
     EXIT_FAIL_IF,
-    refuse_missing_folder,
     refuse_twice_on_standard_output,
+    refuse_unwritable,
     write_markdown,
     write_report,
 )
 from iotrial.cli.open_store import is_packed, store_to_read
-from iotrial.cli.options import full_report, json_option, markdown_option
+from iotrial.cli.options import force_option, full_report, json_option, markdown_option
 from iotrial.cli.output import tell
 from iotrial.errors import RequestError
 from iotrial.report.comparing import compare, refuse_too_few
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 @full_report
 @click.option("--html", metavar="FILE", help="Write a self-contained HTML page to this file.")
 @markdown_option
+@force_option
 @click.option(
     "--fail-if",
     type=click.Choice(["differs"]),
@@ -51,6 +52,7 @@ def command(
     full: bool,
     html: str | None,
     markdown: str | None,
+    force: bool,
     fail_if: tuple[str, ...],
     as_json: bool,
 ) -> int:
@@ -60,14 +62,14 @@ def command(
     a part of its alpha, so that all intervals hold together.
     """
     refuse_twice_on_standard_output(markdown, as_json=as_json)
-    refuse_missing_folder(html, markdown)
+    refuse_unwritable(html, markdown, force=force)
     found, names = gathered(trials)
     comparison = compare(found, names=names)
     on_standard_output = False
     if markdown:
-        on_standard_output = write_markdown(comparison_markdown(comparison), markdown)
+        on_standard_output = write_markdown(comparison_markdown(comparison), markdown, force=force)
     if html:
-        write_report(comparison_html(comparison), Path(html))
+        write_report(comparison_html(comparison), Path(html), force=force)
     if not on_standard_output:
         _say(comparison, as_json=as_json, html=html, full=full)
     return EXIT_FAIL_IF if fail_if and any(row.apart for row in comparison.rows) else 0

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from iotrial.cli.options import html_option, json_option, trust_option
+from iotrial.cli.options import force_option, html_option, json_option, trust_option
 from iotrial.cli.resume_run import go_on, limits_so_far
 from iotrial.cli.run_request import quantity_of
 from iotrial.errors import RequestError
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     "--no-stop", is_flag=True, help="Go on until the budget is spent, even if everything is decided."
 )
 @html_option
+@force_option
 @trust_option
 @json_option
 def command(
@@ -42,6 +43,7 @@ def command(
     blocks: int | None,
     no_stop: bool,
     html: str | None,
+    force: bool,
     trust: bool,
     as_json: bool,
 ) -> int:
@@ -70,6 +72,7 @@ def command(
         trust=trust,
         as_json=as_json,
         html=html,
+        force=force,
     )
 
 

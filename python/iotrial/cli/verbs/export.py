@@ -15,13 +15,13 @@ import click
 from msgspec import Meta, field
 
 from iotrial.cli.open_store import document_at, store_to_read
-from iotrial.cli.options import json_option
+from iotrial.cli.options import force_option, json_option
 from iotrial.cli.output import tell
 from iotrial.documents import Count, JsonDocument, JsonObject, json_text
 from iotrial.errors import RequestError
+from iotrial.output_files import output_file, refuse_taken
 from iotrial.report import exports
 from iotrial.store.packed import verify_packed
-from iotrial.store.packed.file import refuse_present, written_whole
 from iotrial.terminal import escape
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Exported(JsonDocument, frozen=True):
     "benchstat.",
 )
 @click.option("--to", metavar="FILE", help="The same as FILE.")
-@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+@force_option
 @json_option
 def command(trial: str, file: str | None, kind: str, to: str | None, force: bool, as_json: bool) -> None:
     """Write a stored trial into FILE ("-": standard output): packed, for import, report or another run elsewhere; or
@@ -107,8 +107,8 @@ def _export(
             sys.stdout.buffer.flush()
         return
     path = Path(file).expanduser() if file else Path(_name(found, kind))
-    refuse_present(path, force=force)
-    with written_whole(path, force=force) as part:
+    refuse_taken(path, force=force)
+    with output_file(path, force=force) as part:
         digest = write(part)
         size = part.seek(0, 2)
     called = f"trial {found.number}" if found.number else f"trial {escape(found.header.id)[:12]}"

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from iotrial.cli.finish import Outputs, refuse_missing_folder, write_report
-from iotrial.cli.options import GroupedCommand, in_group, json_option
+from iotrial.cli.finish import Outputs, refuse_unwritable, write_report
+from iotrial.cli.options import GroupedCommand, force_option, in_group, json_option
 from iotrial.cli.output import tell
 from iotrial.cli.own_command import ORIGIN, compared, own_request, sure, sureness_options, where
 from iotrial.cli.planned_changes import typed_intent_lines
@@ -85,6 +85,7 @@ safety = in_group("What stops it")
 )
 @click.option("--save", metavar="FILE", help="Write the study to this file (TOML), for `iotrial run`.")
 @click.option("--html", metavar="FILE", help="Write an HTML report to this file.")
+@force_option
 @json_option
 def command(settings: tuple[str, ...], as_json: bool, **values: Any) -> int:
     """Does a setting make my service faster, while it works?
@@ -97,7 +98,7 @@ def command(settings: tuple[str, ...], as_json: bool, **values: Any) -> int:
 
     docs/live.md describes the sources of metrics: promql:, openmetrics:, command:, log:, device:, psi:, cpu.
     """
-    refuse_missing_folder(values["save"], values["html"])
+    refuse_unwritable(values["save"], values["html"], force=values["force"])
     quantity_of("--time", values["time"], parse_duration)
     quantity_of("--margin", values["margin"], parse_margin)
     for name in ("window", "washout"):
@@ -122,7 +123,7 @@ def command(settings: tuple[str, ...], as_json: bool, **values: Any) -> int:
     text = live_study_text(wish, space, folder)
     study = read_study(text, ORIGIN, trusted=True)
     if values["save"]:
-        write_report(text, Path(values["save"]))
+        write_report(text, Path(values["save"]), force=values["force"])
     request = own_request({**values, "on": folder, "copy_from": None, "size": None, "no_controls": True})
     chosen = narrowed(study, request)
     tell(today_in_words(space), err=not values["plan"])
@@ -135,7 +136,7 @@ def command(settings: tuple[str, ...], as_json: bool, **values: Any) -> int:
         pass  # a metric without a number is an error of the request, and no failed trial
     if pilot:
         return _pilot(chosen, request, counted_s)
-    outputs = Outputs(as_json=as_json, html=values["html"], page=False)
+    outputs = Outputs(as_json=as_json, html=values["html"], page=False, force=values["force"])
     options = {} if values["port"] is None else {PORT: values["port"]}
     return run_trial(chosen, request, outputs, options=options)
 

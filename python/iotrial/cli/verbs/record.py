@@ -16,13 +16,14 @@ from typing import Annotated, Any
 import click
 from msgspec import Meta
 
-from iotrial.cli.options import AFTER, in_group, json_option
+from iotrial.cli.options import AFTER, force_option, in_group, json_option
 from iotrial.cli.output import tell, warn
 from iotrial.cli.own_command import OwnCommand
 from iotrial.cli.recordings import end_with, marked_environment
 from iotrial.cli.run_request import quantity_of
 from iotrial.documents import Count, JsonDocument, JsonObject, json_text
-from iotrial.errors import MissingTool, NotSupported, PrivilegeError, ProbeError, RequestError
+from iotrial.errors import IotrialError, MissingTool, NotSupported, PrivilegeError, ProbeError, RequestError
+from iotrial.output_files import PRIVATE, output_file, refuse_taken
 from iotrial.ownership import invoking_user
 from iotrial.probe.binary import find_binary
 from iotrial.report.notation import counted
@@ -93,6 +94,7 @@ class Recorded(JsonDocument, frozen=True):
     default=_BUFFER,
     help=f"Memory for events that are not yet written ({_BUFFER}); more if operations are lost.",
 )
+@force_option
 @json_option
 @click.pass_context
 def command(ctx: click.Context, /, as_json: bool, **values: Any) -> int:
@@ -106,15 +108,16 @@ def command(ctx: click.Context, /, as_json: bool, **values: Any) -> int:
     """
     words = ctx.meta.get(AFTER, ())
     pid, output = values["pid"], Path(values["output"]).expanduser()
+    force = values["force"]
     _check(words, pid, output)
-    options = ["--output", str(output), "--ring", str(_buffer(values["buffer"]))]
+    refuse_taken(output, force=force)
+    options = ["--ring", str(_buffer(values["buffer"]))]
     if values["under"]:
         options += ["--under", str(Path(values["under"]).expanduser())]
     if values["hash_names"]:
         options.append("--hash-names")
     options += ["--pid", str(pid)] if pid else ["--", *words]
-    found = _run(options, by_pid=pid is not None)
-    os.chown(output, *invoking_user(), follow_symlinks=False)
+    found = _recorded(output, options, by_pid=pid is not None, force=force)
     if as_json:
         click.echo(json_text(Recorded(str(output), found)))
     else:
@@ -140,10 +143,6 @@ def _check(words: tuple[str, ...], pid: int | None, output: Path) -> None:
             f"{escape(output)}: there is no folder {escape(output.parent)}",
             hint="make it, or name another one",
         )
-    if output.is_dir():
-        raise RequestError(
-            f"{escape(output)}: is a folder", hint="give the name of a file, such as app.iotrace"
-        )
     if os.geteuid() != 0:
         raise PrivilegeError(
             "recording reads the kernel's tracepoints, which only root may do", hint="run it as root"
@@ -158,6 +157,23 @@ def _buffer(text: str) -> int:
             f"--buffer {escape(text)}: expected 4 KiB to 1 GiB", hint="such as --buffer 128MiB"
         )
     return 1 << (size - 1).bit_length()
+
+
+def _recorded(output: Path, options: list[str], *, by_pid: bool, force: bool) -> Facts:
+    """Record into a file of the user's that only its owner can read. What was written before a failure is kept."""
+    failure: IotrialError | None = None
+    with output_file(output, force=force, mode=PRIVATE, owner=invoking_user(), streamed=True) as file:
+        # opened once more through this process: the command must not inherit it
+        name = f"/proc/{os.getpid()}/fd/{file.fileno()}"
+        try:
+            return _run(["--output", name, *options], by_pid=by_pid)
+        except IotrialError as error:
+            error.message = error.message.replace(name, escape(output))
+            if not os.fstat(file.fileno()).st_size:
+                raise
+            error.hint = f"what was recorded until then can be read: `iotrial show {escape(output)}`"
+            failure = error
+    raise failure
 
 
 def _run(options: list[str], *, by_pid: bool) -> Facts:

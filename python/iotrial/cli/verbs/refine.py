@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,13 +11,14 @@ from msgspec import Meta
 
 from iotrial.cli.consent import ask_consent
 from iotrial.cli.open_store import document_at
-from iotrial.cli.options import json_option
+from iotrial.cli.options import force_option, json_option
 from iotrial.cli.output import tell
 from iotrial.cli.planned_changes import command_lines
 from iotrial.cli.run_request import quantity_of
 from iotrial.design.following import Pin
 from iotrial.documents import JsonDocument, JsonObject, json_text
-from iotrial.errors import RequestError, StoreError
+from iotrial.errors import RequestError
+from iotrial.output_files import output_file, refuse_taken
 from iotrial.report.refinement import Way, choice_lines, propose
 from iotrial.study.trust import demands
 from iotrial.units import parse_margin
@@ -61,6 +61,7 @@ class Refined(JsonDocument, frozen=True):
     metavar="FILE",
     help="File for the study (default ./STUDY-follow-up.toml; -: standard output).",
 )
+@force_option
 @click.option("--factors", metavar="A,B", help="Vary these factors instead of those that the trial suggests.")
 @click.option("--ablate", is_flag=True, help="Split a bundle: which of its settings caused the gain?")
 @click.option("--fold-over", is_flag=True, help="Repeat the screen with the mirror image of every row.")
@@ -70,6 +71,7 @@ class Refined(JsonDocument, frozen=True):
 def command(
     trial: str,
     out: str | None,
+    force: bool,
     factors: str | None,
     ablate: bool,
     fold_over: bool,
@@ -90,10 +92,12 @@ def command(
     way: Way = "ablate" if ablate else "fold-over" if fold_over else "follow-up"
     smallest = quantity_of("--margin", margin, parse_margin)
     proposed, text = propose(document, way, factors=names, margin=smallest)
-    path = None if out == "-" else Path(out) if out else _default(proposed.study.name)
+    path = None if out == "-" else Path(out).expanduser() if out else _default(proposed.study.name)
     if path is not None:
+        refuse_taken(path, force=force)
         _seek_consent(document.trial.header.study, proposed.study, trust=trust)
-        _write(text, path)
+        with output_file(path, force=force) as file:
+            file.write(text.encode())
     words = ["iotrial", "run", str(path) if path is not None else "FILE"]
     lab = document.trial.header.lab.get("kind")
     if proposed.study.lab.kind is None and lab in ("directory", "image"):
@@ -136,19 +140,3 @@ def _default(name: str) -> Path:
     """Return STUDY.toml in the current folder. Study names hold only letters, digits and a few punctuation
     marks."""
     return Path(name.rpartition("/")[2] + ".toml")
-
-
-def _write(text: str, path: Path) -> None:
-    """Create the file. An existing file is never overwritten, and a symbolic link is not followed."""
-    try:
-        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        with os.fdopen(number, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-    except FileExistsError:
-        raise RequestError(
-            f"{path} already exists and is not overwritten", hint="name another file with --out"
-        ) from None
-    except OSError as error:
-        raise StoreError(
-            f"writing the study {path}: {error.strerror}", hint="name another file with --out"
-        ) from error

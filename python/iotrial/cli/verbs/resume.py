@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from iotrial.cli.options import html_option, json_option, trust_option
+from iotrial.cli.options import force_option, html_option, json_option, trust_option
 from iotrial.cli.resume_run import go_on, limits_so_far
 from iotrial.cli.run_request import quantity_of
 from iotrial.errors import RequestError
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 @click.command("resume")
 @click.argument("trial", default="last")
 @html_option
+@force_option
 @click.option("--time", metavar="DURATION", help="New total time budget, such as 10m.")
 @trust_option
 @json_option
-def command(trial: str, html: str | None, time: str | None, trust: bool, as_json: bool) -> int:
+def command(trial: str, html: str | None, force: bool, time: str | None, trust: bool, as_json: bool) -> int:
     """Resume an interrupted trial."""
     wanted_s = quantity_of("--time", time, parse_duration)
 
@@ -42,6 +43,7 @@ def command(trial: str, html: str | None, time: str | None, trust: bool, as_json
         trust=trust,
         as_json=as_json,
         html=html,
+        force=force,
     )
 
 

@@ -11,6 +11,7 @@ from iotrial.cli.fleet_run import conducted, consented, fleet_of, reached_by
 from iotrial.cli.options import (
     GroupedCommand,
     fail_option,
+    force_option,
     html_option,
     in_group,
     json_option,
@@ -30,6 +31,7 @@ in_fleet = in_group("On many hosts")
 @study_options
 @html_option
 @markdown_option
+@force_option
 @fail_option
 @click.option(
     "--sample",
@@ -68,6 +70,7 @@ def command(
     study: str | None,
     html: str | None,
     markdown: str | None,
+    force: bool,
     fail_if: tuple[str, ...],
     sample: str | None,
     rehearse: bool,
@@ -95,7 +98,7 @@ def command(
         consented(chosen, request)
         return conducted(record, as_json=as_json, new=True)
     _refuse_without_fleet(keys, grace)
-    outputs = Outputs(as_json=as_json, html=html, markdown=markdown, fail_if=fail_if)
+    outputs = Outputs(as_json=as_json, html=html, markdown=markdown, fail_if=fail_if, force=force)
     outputs.check()
     request = request_of(values)
     sample_s = sampling_period(sample)

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from iotrial.cli.finish import Outputs, refuse_missing_folder, write_report
-from iotrial.cli.options import AFTER, fail_option, json_option
+from iotrial.cli.finish import Outputs, refuse_unwritable, write_report
+from iotrial.cli.options import AFTER, fail_option, force_option, json_option
 from iotrial.cli.output import tell
 from iotrial.cli.own_command import (
     ORIGIN,
@@ -55,6 +55,7 @@ from iotrial.units import parse_duration, parse_margin
 @click.option("--html", metavar="FILE", help="Write an HTML report to this file.")
 @click.option("--export-markdown", "markdown", metavar="FILE", help="Write a Markdown report.")
 @click.option("--export-json", "json_file", metavar="FILE", help="Write the JSON report to this file.")
+@force_option
 @fail_option
 @json_option
 @click.pass_context
@@ -79,9 +80,10 @@ def command(ctx: click.Context, /, settings: tuple[str, ...], as_json: bool, **v
         json_file=values["json_file"],
         fail_if=values["fail_if"],
         page=False,
+        force=values["force"],
     )
     outputs.check()
-    refuse_missing_folder(values["save"])
+    refuse_unwritable(values["save"], force=values["force"])
     quantity_of("--time", values["time"], parse_duration)
     quantity_of("--margin", values["margin"], parse_margin)
     wish = wish_of(settings, ctx.meta.get(AFTER, ()), values)
@@ -89,7 +91,7 @@ def command(ctx: click.Context, /, settings: tuple[str, ...], as_json: bool, **v
     text = study_text(wish)
     study = read_study(text, ORIGIN, trusted=True)
     if values["save"]:
-        write_report(text, Path(values["save"]))
+        write_report(text, Path(values["save"]), force=values["force"])
     chosen = narrowed(study, request)
     if values["plan"]:
         resolved = resolve_study(chosen, request)

@@ -15,11 +15,14 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from iotrial.errors import IotrialError, RequestError
+from iotrial.units import LARGEST
 
 #: how long one reading may take before the metric counts as lost
 TIMEOUT_S = 3.0
 #: time between two readings
 EVERY_S = 2.0
+#: of the numbers that a metric can have, for messages
+RANGE = f" of a magnitude up to {LARGEST:g}"
 #: readings kept for the guard; those of a window are kept apart
 _RECENT = 64
 #: readings in one window: a day at one a second
@@ -112,13 +115,14 @@ class Poller(Generic[T]):
         """Start the thread. It reads when asked, and for the first time by itself after ``every_s``."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Tell the thread to end, and wait for a moment: it may hang."""
+    def stop(self) -> bool:
+        """Tell the thread to end, wait for a moment, and return whether it has ended: it may hang."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout=self._timeout_s)
+        return not self._thread.is_alive()
 
     def call(self, function: Callable[[], Any]) -> Any:
         """Run the function in the thread and return its answer.
@@ -300,8 +304,11 @@ class Polled(Generic[T]):
 
     def stop(self) -> None:
         poller, self._poller = self._poller, None
-        if poller is not None:
-            poller.stop()
+        if poller is not None and poller.stop():
+            self.release()
+
+    def release(self) -> None:
+        """Close what reading needs. Not called while the thread hangs: it would go on with a closed file's number."""
 
 
 def finite(value: float, name: str) -> float:

@@ -27,6 +27,7 @@ from typing import Any
 
 from iotrial.errors import MissingTool, RequestError
 from iotrial.live.sources.base import (
+    RANGE,
     Metric,
     MetricLost,
     Polled,
@@ -36,6 +37,8 @@ from iotrial.live.sources.base import (
     elapsed_s,
 )
 from iotrial.live.sources.fetch import get, server_of
+from iotrial.patterns import Pattern, PatternError, TooMuchWork
+from iotrial.units import measured
 
 #: the older format first: its parser is the faster one
 ACCEPT = "text/plain;version=0.0.4;q=1,application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1"
@@ -46,6 +49,8 @@ _MATCHER = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*(=~|!~|!=|=)\s*"((?:[^"\\\
 _ESCAPED = re.compile(r"\\(.)")
 _MOST_SERIES = 10_000
 _LONGEST_LINE = 65_536
+#: bytes of the lines about the metric: the parsers take up to some microseconds for each
+_MOST_BYTES = 4 << 20
 
 #: name of the sample, and its labels in order of their names
 Key = tuple[str, tuple[tuple[str, str], ...]]
@@ -66,7 +71,16 @@ class Selector:
 def _takes(how: str, found: str, wanted: str) -> bool:
     if how in ("=", "!="):
         return (found == wanted) is (how == "=")
-    return (re.fullmatch(wanted, found) is not None) is (how == "=~")
+    try:
+        return _label_pattern(wanted).matches(found) is (how == "=~")
+    except TooMuchWork as error:
+        raise MetricLost(f"openmetrics: a label of {len(found)} characters: {error}") from None
+
+
+@lru_cache(maxsize=64)
+def _label_pattern(text: str) -> Pattern:
+    """Compile a pattern as Prometheus does: a dot also stands for the end of a line. Raises PatternError."""
+    return Pattern(f"(?s:{text})")
 
 
 def selector_of(text: str) -> Selector:
@@ -103,9 +117,11 @@ def selector_of(text: str) -> Selector:
 
 def _checked_regex(text: str) -> None:
     try:
-        re.compile(text)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise RequestError(f"openmetrics: {text[:60]!r} is not a regular expression ({error})") from None
+        _label_pattern(text)
+    except PatternError as error:
+        raise RequestError(
+            f"openmetrics: {text[:60]!r} is not a regular expression ({error})", hint=error.hint
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,11 +264,9 @@ def _buckets(more: Mapping[Key, float], name: str) -> tuple[list[float], list[fl
 
 
 def _bound(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
-    if math.isnan(found):
+    """Return the upper end of a bucket. The parsers write numbers of their own, such as 1e+16."""
+    found = math.inf if text in ("+Inf", "inf", "Inf") else measured(text)
+    if found is None:
         raise MetricLost(f"openmetrics: a bucket ends at {text[:40]!r}")
     return found
 
@@ -264,6 +278,8 @@ def scrape_of(body: bytes, content_type: str, selector: Selector) -> Scrape:
     if strict and not (lines and lines[-1] == "# EOF"):
         raise MetricLost("openmetrics: the text has no # EOF at its end, so a part of it is missing")
     text = "".join(f"{line}\n" for line in lines)
+    if len(text) > _MOST_BYTES:
+        raise MetricLost(f"openmetrics: the page has more than {_MOST_BYTES >> 20} MiB about {selector.name}")
     try:
         families = list(parsers()[strict](text))
     except Exception as error:  # the parsers raise many kinds
@@ -283,12 +299,9 @@ def scrape_of(body: bytes, content_type: str, selector: Selector) -> Scrape:
         raise MetricLost(
             f"openmetrics: {selector.name} has more than {_MOST_SERIES} series", hint="select by labels"
         )
-    for key, value in samples.items():
-        if not math.isfinite(value):
-            raise MetricLost(f"openmetrics: {_shown(key)} is {value}, expected a number")
     own = f"{_base(selector.name)}_created"
     started = {
-        (str(sample.name), tuple(sorted(sample.labels.items()))): float(sample.value)
+        _key(sample): _value(sample)
         for family in families
         for sample in family.samples
         if sample.name == _STARTED or (sample.name == own and selector.takes(sample.labels))
@@ -316,7 +329,7 @@ def _of_family(family: Any, selector: Selector) -> tuple[str, dict[Key, float]] 
     whole = kind in ("histogram", "summary") and name == family.name
     names = _parts(name, kind) if whole else (name, f"{name}_total") if kind == "counter" else (name,)
     samples = {
-        (str(sample.name), tuple(sorted(sample.labels.items()))): float(sample.value)
+        _key(sample): _value(sample)
         for sample in family.samples
         if sample.name in names and selector.takes(sample.labels)
     }
@@ -326,6 +339,19 @@ def _of_family(family: Any, selector: Selector) -> tuple[str, dict[Key, float]] 
         kind in ("histogram", "summary") and name.endswith(("_count", "_sum", "_bucket"))
     )
     return "counter" if counts else "gauge", samples
+
+
+def _key(sample: Any) -> Key:
+    return str(sample.name), tuple(sorted(sample.labels.items()))
+
+
+def _value(sample: Any) -> float:
+    """Return the value of a sample, which the parser has made a float or an int. Raises MetricLost."""
+    found = measured(sample.value)
+    if found is None:
+        text = str(sample.value) if isinstance(sample.value, float) else "a huge number"
+        raise MetricLost(f"openmetrics: {_shown(_key(sample))} is {text}, expected a number{RANGE}")
+    return found
 
 
 def _parts(name: str, kind: str) -> tuple[str, ...]:

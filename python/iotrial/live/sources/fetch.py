@@ -11,7 +11,9 @@ import http.client
 import re
 import socket
 import ssl
+import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -76,6 +78,7 @@ def get(server: Server, path: str, *, accept: str, timeout_s: float) -> Answer:
     """Ask for a path. Raises MetricLost if there is no answer with status 200, within the time and size limits."""
     deadline = time.monotonic() + timeout_s
     connection = _connection(server, timeout_s)
+    cut: threading.Timer | None = None
     headers = {
         "Accept": accept,
         "Accept-Encoding": "identity",
@@ -87,15 +90,23 @@ def get(server: Server, path: str, *, accept: str, timeout_s: float) -> Answer:
     try:
         connection.connect()
         sock = connection.sock  # the connection forgets it once the answer begins
+        # The timeout of a socket is for each piece: headers that come byte by byte would take hours.
+        cut = threading.Timer(max(0.0, deadline - time.monotonic()), _shut, (sock,))
+        cut.daemon = True
+        cut.start()
         connection.request("GET", path, headers=headers)
         response = connection.getresponse()
         body = _body(response, sock, deadline, server)
     except TimeoutError:
         raise MetricLost(f"{server.authority}: no answer within {timeout_s:g} s") from None
     except (OSError, http.client.HTTPException) as error:
+        if time.monotonic() >= deadline:
+            raise MetricLost(f"{server.authority}: no answer within {timeout_s:g} s") from None
         why = (getattr(error, "strerror", None) or str(error) or type(error).__name__)[:_TOLD]
         raise MetricLost(f"{server.authority}: {why}") from error
     finally:
+        if cut is not None:
+            cut.cancel()
         connection.close()
     if 300 <= response.status < 400:
         to = str(response.headers.get("Location", ""))[:_TOLD]
@@ -104,6 +115,11 @@ def get(server: Server, path: str, *, accept: str, timeout_s: float) -> Answer:
         text = " ".join(body[:_TOLD].decode("utf-8", "replace").split())
         raise MetricLost(f"{server.authority}: status {response.status}: {text!r}")
     return Answer(str(response.headers.get("Content-Type", "")), body)
+
+
+def _shut(sock: socket.socket) -> None:
+    with suppress(OSError):  # it has ended by itself
+        sock.shutdown(socket.SHUT_RDWR)
 
 
 def _connection(server: Server, timeout_s: float) -> http.client.HTTPConnection:

@@ -12,16 +12,26 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import stat
 import time
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from iotrial.errors import RequestError
-from iotrial.live.sources.base import Metric, MetricLost, Polled, Reading, WindowVoid, elapsed_s, nearest_rank
+from iotrial.live.sources.base import (
+    RANGE,
+    Metric,
+    MetricLost,
+    Polled,
+    Reading,
+    WindowVoid,
+    elapsed_s,
+    nearest_rank,
+)
+from iotrial.patterns import MOST_CPU_S, Pattern, PatternError
+from iotrial.units import measured
 
 #: time between two looks at the file
 EVERY_S = 1.0
@@ -37,6 +47,8 @@ LONGEST_LINE = 16_384
 #: values of one window; 8 bytes each
 MOST_VALUES = 4_000_000
 _LONGEST_REGEX = 1000
+#: the clock of the processor is looked at after so many bytes
+_CHECKED_AFTER = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +57,8 @@ class Found:
 
     lines: int = 0
     values: array[float] = field(default_factory=lambda: array("d"))
+    #: lines may be missing
+    missed: bool = False
 
 
 class FollowedLog(Polled[Found]):
@@ -60,14 +74,21 @@ class FollowedLog(Polled[Found]):
             )
         self._path = path
         self._follower = Follower(path)
+        #: a reading failed, so lines may be missing from the next one
+        self._missed = False
         self.reach_s = 0.0
 
     def read(self) -> Found:
-        return found_in(self._follower.lines(), self._pattern, self.name)
+        missed, self._missed = self._missed, True
+        found = found_in(self._follower.lines(), self._pattern, self.name)
+        self._missed = False
+        return replace(found, missed=missed)
 
     def value(self, readings: Sequence[Reading[Found]]) -> float:
         # the first reading has what came before the window
         parts = [one.value for one in readings[1:]]
+        if any(part.missed for part in parts):
+            raise WindowVoid(f"metric {self.name}: the log could not be read for a part of this window")
         lines = sum(part.lines for part in parts)
         if self._take == "count":
             return float(lines)
@@ -88,11 +109,13 @@ class FollowedLog(Polled[Found]):
 
     def stop(self) -> None:
         super().stop()
+        self._follower, self._missed = Follower(self._path), False
+
+    def release(self) -> None:
         self._follower.close()
-        self._follower = Follower(self._path)
 
 
-def regex_of(text: str) -> re.Pattern[bytes]:
+def regex_of(text: str) -> Pattern:
     """Compile a pattern for the bytes of a line. Raises RequestError."""
     if not text or len(text) > _LONGEST_REGEX:
         raise RequestError(
@@ -100,9 +123,11 @@ def regex_of(text: str) -> re.Pattern[bytes]:
             hint="log:FILE:REGEX:mean",
         )
     try:
-        found = re.compile(text.encode("utf-8", "surrogateescape"))
-    except (re.error, OverflowError, RecursionError) as error:
-        raise RequestError(f"log: {text[:60]!r} is not a regular expression ({error})") from None
+        found = Pattern(text, of_bytes=True)
+    except PatternError as error:
+        raise RequestError(
+            f"log: {text[:60]!r} is not a regular expression ({error})", hint=error.hint
+        ) from None
     if found.groups > 1:
         raise RequestError(
             f"log: expected at most one group in {text[:60]!r}, found {found.groups}",
@@ -111,11 +136,20 @@ def regex_of(text: str) -> re.Pattern[bytes]:
     return found
 
 
-def found_in(lines: Sequence[bytes], pattern: re.Pattern[bytes], name: str) -> Found:
-    """Search lines. Raises MetricLost if what the group holds is not a number."""
+def found_in(lines: Sequence[bytes], pattern: Pattern, name: str) -> Found:
+    """Search lines. Raises MetricLost if what the group holds is not a number, or if the search takes too long."""
     values = array("d")
-    count = 0
+    count = size = 0
+    until_s = time.thread_time() + MOST_CPU_S
     for line in lines:
+        size += len(line)
+        if size > _CHECKED_AFTER:
+            size = 0
+            if time.thread_time() > until_s:
+                raise MetricLost(
+                    f"metric {name}: searching the new lines of the log takes more than {MOST_CPU_S:g} s of processor time",
+                    hint="shorten the pattern, or read more often with every=",
+                )
         match = pattern.search(line)
         if match is None:
             continue
@@ -126,17 +160,17 @@ def found_in(lines: Sequence[bytes], pattern: re.Pattern[bytes], name: str) -> F
 
 
 def _value(text: bytes | None, name: str) -> float:
-    try:
-        found = float(text or b"")
-    except ValueError:
-        found = math.nan
-    if not math.isfinite(found):
-        raise MetricLost(f"metric {name}: the group holds {(text or b'')[:40]!r}, expected a number")
+    found = measured(text or b"")
+    if found is None:
+        raise MetricLost(f"metric {name}: the group holds {(text or b'')[:40]!r}, expected a number{RANGE}")
     return found
 
 
 class Follower:
-    """Reads what is added to a file, through rotation. The first call goes to its end and returns nothing."""
+    """Reads what is added to a file, through rotation. The first call goes to its end and returns nothing.
+
+    Each open file is in one place, ``_now`` or ``_before``, and is closed when it leaves it.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -144,20 +178,28 @@ class Follower:
         self._before: _OpenLog | None = None
         self._before_until = 0.0
         self._gone_since: float | None = None
+        self._begun = False
 
     def lines(self) -> list[bytes]:
         """Return the whole lines since the last call, without line ends. Raises MetricLost if the file is gone for long."""
-        if self._now is None:
+        if not self._begun:
             self._now = _OpenLog(self._path)
             self._now.skip()
+            self._begun = True
             return []
         found = self._of_before()
-        found += self._now.added()
-        if self._replaced(self._now):
-            self._forget_before()
-            self._before, self._before_until = self._now, time.monotonic() + LINGERS_S
-            self._now = _OpenLog(self._path)
-            found += self._before.added() + self._now.added()
+        if self._now is not None:
+            found += self._now.added()
+            if self._replaced(self._now):
+                self._forget_before()
+                self._before, self._now = self._now, None
+                self._before_until = time.monotonic() + LINGERS_S
+        if self._now is None:
+            self._now = self._opened_again()
+            if self._before is not None:
+                found += self._before.added()
+            if self._now is not None:
+                found += self._now.added()
         return found
 
     def close(self) -> None:
@@ -187,12 +229,28 @@ class Follower:
         try:
             now = Path(self._path).stat()
         except OSError as error:
-            self._gone_since = self._gone_since or time.monotonic()
-            if time.monotonic() - self._gone_since > GONE_S:
-                raise MetricLost(f"log: {self._path} is gone for {GONE_S:g} s: {error.strerror}") from error
+            self._miss(f"log: {self._path} is gone for {GONE_S:g} s: {error.strerror}")
             return False
+        if log.same_as(now):
+            self._gone_since = None
+            return False
+        return True
+
+    def _opened_again(self) -> _OpenLog | None:
+        """Return the file that has the name now; None if there is none that can be read. Raises MetricLost if that lasts."""
+        try:
+            found = _OpenLog(self._path)
+        except MetricLost as lost:
+            self._miss(lost.message)
+            return None
         self._gone_since = None
-        return not log.same_as(now)
+        return found
+
+    def _miss(self, what: str) -> None:
+        """Note that the log is not there. Raises MetricLost if that is so for longer than a rotation takes."""
+        self._gone_since = self._gone_since or time.monotonic()
+        if time.monotonic() - self._gone_since > GONE_S:
+            raise MetricLost(what)
 
 
 class _OpenLog:
@@ -201,13 +259,16 @@ class _OpenLog:
     def __init__(self, path: str) -> None:
         self._path = path
         try:
-            # not a pipe, which would wait for a writer
-            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            # Looked at before it is opened: to open a pipe or a device may do something.
+            held = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            try:
+                if not stat.S_ISREG(os.fstat(held).st_mode):
+                    raise MetricLost(f"log: {path} is not a plain file")
+                self._file = os.open(f"/proc/self/fd/{held}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            finally:
+                os.close(held)
         except OSError as error:
             raise MetricLost(f"log: cannot read {path}: {error.strerror}") from error
-        if not stat.S_ISREG(os.fstat(self._file).st_mode):
-            os.close(self._file)
-            raise MetricLost(f"log: {path} is not a plain file")
         self._at = 0
         self._lines = Lines()
 

@@ -65,7 +65,7 @@ class DeviceCounters:
 def device_counters(text: str) -> DeviceCounters:
     """Parse the file ``stat`` of a block device. Raises MetricLost."""
     fields = text.split()
-    if len(fields) < 11 or not all(one.isdecimal() for one in fields[:11]):
+    if len(fields) < 11 or not all(map(_is_count, fields[:11])):
         raise MetricLost(f"the counters of the device: expected 11 numbers at least, found {text[:80]!r}")
     numbers = [int(one) for one in fields[:11]]
     return DeviceCounters(
@@ -212,7 +212,7 @@ def stalled_us(text: str, who: str) -> int:
         if first == who:
             for one in rest:
                 name, _, number = one.partition("=")
-                if name == "total" and number.isdecimal():
+                if name == "total" and _is_count(number):
                     return int(number)
     raise MetricLost(f"pressure: no total of {who} in {text[:120]!r}")
 
@@ -246,10 +246,15 @@ class Processors(Polled[Ticks]):
 def ticks(text: str) -> Ticks:
     """Parse the first line of /proc/stat. Raises MetricLost."""
     first, *rest = text.partition("\n")[0].split() or [""]
-    numbers = [int(one) for one in rest[:8] if one.isdecimal()]
+    numbers = [int(one) for one in rest[:8] if _is_count(one)]
     if first != "cpu" or len(numbers) < 8:
         raise MetricLost(f"/proc/stat: expected the times of all processors, found {text[:80]!r}")
     return Ticks(sum(numbers) - numbers[3] - numbers[4], sum(numbers))
+
+
+def _is_count(text: str) -> bool:
+    """Return whether this is a number of the kernel: at most 64 bits."""
+    return text.isascii() and text.isdecimal() and len(text) <= 20
 
 
 def _device(name: str) -> Path:

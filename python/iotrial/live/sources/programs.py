@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import os
 import pwd
-import re
 import select
 import signal
 import subprocess
@@ -21,8 +20,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from iotrial.errors import RequestError
-from iotrial.live.sources.base import Metric, MetricLost, Polled, Reading, WindowVoid, elapsed_s
+from iotrial.live.sources.base import RANGE, Metric, MetricLost, Polled, Reading, WindowVoid, elapsed_s
 from iotrial.ownership import invoking_user
+from iotrial.units import measured
 
 #: unless every= and timeout= say otherwise
 EVERY_S = 5.0
@@ -30,7 +30,6 @@ TIMEOUT_S = 5.0
 #: how long before the timeout of the source the command is ended, so that the message tells what it printed
 _EARLIER_S = 0.2
 _MOST_OUTPUT = 1 << 16
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 
 
 class Command(Polled[float]):
@@ -59,14 +58,12 @@ class Command(Polled[float]):
 def number_of(output: str, name: str) -> float:
     """Return the one number that was printed. Raises MetricLost."""
     text = output.strip()
-    if _NUMBER.fullmatch(text) is None:
+    found = measured(text)
+    if found is None:
         raise MetricLost(
-            f"metric {name}: expected one number, the command printed {text[:80]!r}",
+            f"metric {name}: expected one number{RANGE}, the command printed {text[:80]!r}",
             hint="cut the number out of the output, for example with awk",
         )
-    found = float(text)
-    if math.isinf(found):
-        raise MetricLost(f"metric {name}: the number is too large: {text[:80]!r}")
     return found
 
 

@@ -24,8 +24,9 @@ from dataclasses import replace
 from urllib.parse import urlencode
 
 from iotrial.errors import RequestError
-from iotrial.live.sources.base import Metric, MetricLost, Polled, Reading, WindowVoid, finite
+from iotrial.live.sources.base import RANGE, Metric, MetricLost, Polled, Reading, WindowVoid, finite
 from iotrial.live.sources.fetch import Server, get, server_of
+from iotrial.units import measured
 
 WINDOW = "$window"
 #: what ``$window`` is for the guard, which looks back from now: the first that gives a number
@@ -179,6 +180,10 @@ def mean_of_range(data: object, *, fewest: int = 1) -> float:
     match data:
         case {"resultType": "matrix", "result": []}:
             raise WindowVoid("the query has no value in this window")
+        case {"resultType": "matrix", "result": [{"values": list(pairs)}]} if len(pairs) > 2 * _STEPS:
+            raise MetricLost(
+                f"the query has {len(pairs)} values in this window, expected {_STEPS + 1} at most"
+            )
         case {"resultType": "matrix", "result": [{"values": list(pairs)}]} if pairs:
             values = [value for value in map(_second, pairs) if not math.isnan(value)]
             if len(values) < max(1, fewest):
@@ -206,10 +211,11 @@ def _second(pair: object) -> float:
 
 
 def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise MetricLost(f"the query's result is not a number: {text[:80]!r}") from None
+    """Return a sample's value; NaN is Prometheus' word for none."""
+    found = math.nan if text == "NaN" else measured(text)
+    if found is None:
+        raise MetricLost(f"the query's result is no number{RANGE}: {text[:80]!r}")
+    return found
 
 
 def _moment(seconds: float) -> str:

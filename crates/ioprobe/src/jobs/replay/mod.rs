@@ -5,6 +5,7 @@
 //! Files that a replay changes are made again by the next `replay_prepare`.
 
 mod brief;
+mod folders;
 mod order;
 mod plan;
 #[cfg(test)]

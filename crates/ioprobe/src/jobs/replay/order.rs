@@ -19,7 +19,8 @@
 //! thread, so that nobody waits for one that is complete but not yet collected. "The first n
 //! operations of a thread are done" then means that none of them is in flight.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::Thread;
@@ -108,8 +109,8 @@ struct Sweep<'a> {
     ended: Vec<u32>,
     /// By thread: the start of it that was seen, and when that ended.
     born: Vec<Option<(Before, u64)>>,
-    /// By thread: the ends of its operations in flight.
-    flying: Vec<Vec<u64>>,
+    /// By thread: the ends of its operations in flight, the next one on top.
+    flying: Vec<BinaryHeap<Reverse<u64>>>,
     waits: u64,
     work: u64,
 }
@@ -148,7 +149,7 @@ impl<'a> Sweep<'a> {
             known: HashMap::new(),
             ended: vec![0; threads],
             born: vec![None; threads],
-            flying: vec![Vec::new(); threads],
+            flying: vec![BinaryHeap::new(); threads],
             waits: 0,
             work: 0,
         }
@@ -214,9 +215,10 @@ impl<'a> Sweep<'a> {
         }
         if step.is(bit::URING) {
             let flying = &mut self.flying[usize::from(thread)];
-            self.work += flying.len() as u64;
-            flying.retain(|end_ns| *end_ns > step.start_ns);
-            flying.push(step.end_ns());
+            while flying.peek().is_some_and(|end| end.0 <= step.start_ns) {
+                flying.pop();
+            }
+            flying.push(Reverse(step.end_ns()));
             let most = &mut plan.threads[usize::from(thread)].in_flight;
             *most = (*most).max(flying.len() as u32);
         }

@@ -10,6 +10,7 @@ use std::io::Read;
 use iotrace::{Call, FileKind, Op, Reader, Record};
 
 use super::brief::Brief;
+use super::folders::Folders;
 use super::order::{self, WaitFor};
 use crate::error::{Error, Result};
 
@@ -19,6 +20,8 @@ pub const MOST_OPERATIONS: usize = 10_000_000;
 const BYTES_EACH: u64 = 110;
 /// Available memory is looked at after this many operations.
 const LOOK_EVERY: usize = 1 << 18;
+/// The most bytes of names that follow from renames of folders: few bytes of a trace can make long names.
+const MOST_ORIGIN_BYTES: usize = 256 << 20;
 /// A cold page is read as a whole.
 const PAGE: u64 = 4096;
 /// In place of the offset of a copy that writes where the handle of its target is.
@@ -212,7 +215,7 @@ impl Plan {
         let mut reading = Reading::default();
         for record in reader {
             match record {
-                Ok(Record::File(file)) => reading.file(file),
+                Ok(Record::File(file)) => reading.file(file, name)?,
                 Ok(Record::Thread(thread)) => reading.threads.push(thread.process),
                 Ok(Record::Op(op)) => reading.op(&op, name)?,
                 Ok(Record::End(end)) => {
@@ -271,26 +274,27 @@ struct Reading {
     /// By the path's record: files with the same path are one.
     by_path: HashMap<Vec<u8>, u32>,
     alias: Vec<u32>,
-    /// Folders that were renamed so far: to what, from what.
-    renamed: Vec<(Vec<u8>, Vec<u8>)>,
+    folders: Folders,
+    /// Bytes of all origins.
+    origin_bytes: usize,
     flag_places: HashMap<u32, u16>,
     counts: [u64; Call::ALL.len()],
 }
 
 impl Reading {
-    fn file(&mut self, file: iotrace::FileRecord) {
+    fn file(&mut self, file: iotrace::FileRecord, name: &str) -> Result<()> {
         let next = self.plan.files.len() as u32;
         let known = *self.by_path.entry(file.path.clone()).or_insert(next);
         self.alias.push(known);
         if known != next {
-            return;
+            return Ok(());
         }
         self.uses.push(Use {
             exists: file.size.is_some(),
             ..Use::default()
         });
         let origin = match file.size {
-            Some(_) => self.origin(&file.path),
+            Some(_) => self.origin(&file.path, name)?,
             None => None,
         };
         self.plan.files.push(FileFacts {
@@ -309,20 +313,22 @@ impl Reading {
             changed: false,
             growth: 0,
         });
+        Ok(())
     }
 
     /// Return where a file was that is first seen in a folder that has been renamed.
-    fn origin(&self, path: &[u8]) -> Option<CString> {
-        let mut found = path.to_vec();
-        for (to, from) in self.renamed.iter().rev() {
-            if let Some(rest) = found
-                .strip_prefix(&to[..])
-                .filter(|rest| rest.starts_with(b"/"))
-            {
-                found = [&from[..], rest].concat();
-            }
+    fn origin(&mut self, path: &[u8], name: &str) -> Result<Option<CString>> {
+        let Some(found) = self.folders.origin(path) else {
+            return Ok(None);
+        };
+        self.origin_bytes += found.len();
+        if self.origin_bytes > MOST_ORIGIN_BYTES {
+            return Err(Error::unsupported(format!(
+                "read the trace {name}: the names of files in renamed folders take more than {} MiB; record a shorter time",
+                MOST_ORIGIN_BYTES >> 20
+            )));
         }
-        (found != path).then(|| CString::new(found).unwrap_or_default())
+        Ok(Some(CString::new(found).unwrap_or_default()))
     }
 
     fn op(&mut self, op: &Op, name: &str) -> Result<()> {
@@ -559,9 +565,8 @@ impl Reading {
             return;
         };
         if op.call == Call::Rename && op.result >= 0 && from.kind == FileKind::Directory {
-            let bytes = |path: &CString| path.as_bytes().to_vec();
-            let names = (bytes(&files[other].path), bytes(&from.path));
-            self.renamed.push(names);
+            let (from, to) = (&from.path, &files[other].path);
+            self.folders.rename(from.as_bytes(), to.as_bytes());
         }
     }
 
