@@ -77,10 +77,10 @@ def test_the_timer_takes_back_beside_a_record_that_cannot_be_read_and_without_ud
         f"{APPLY} --within 10s; echo spoiled > /var/lib/iotrial/applied/ffffffff.json; mv $(which udevadm) /run/gone"
     )
     guest.wait_until("cat /proc/sys/vm/swappiness", "60")
-    guest.wait_until("grep -c 'taken back' /var/lib/iotrial/watchdog.log", "1")
+    guest.wait_until("grep -c 'not kept in time' /var/lib/iotrial/watchdog.log", "1")
     guest.run("mv /run/gone /usr/bin/udevadm")
     assert guest.run(STATE) == before
-    assert "taken back" in guest.run("journalctl --no-pager -t iotrial")
+    assert "not kept in time" in guest.run("journalctl --no-pager -t iotrial")
     assert "ffffffff.json" in guest.run("iotrial revert 2>&1", status=5)
     guest.run("iotrial revert --force", status=5)
     assert "Nothing is applied" in guest.run("iotrial revert")

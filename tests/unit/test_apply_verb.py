@@ -389,7 +389,8 @@ def test_the_timer_logs_what_it_does_and_what_it_cannot_read(
         "proc/sys/kernel/random/boot_id": image(root)["proc/sys/kernel/random/boot_id"],
     }
     taken_back, unreadable = (root / "var/lib/iotrial/watchdog.log").read_text().splitlines()
-    assert "trial t0001: not kept in time; taken back" in taken_back
+    assert "trial t0001: not kept in time; 2 as before" in taken_back
+    assert "trial ffffffff: nothing taken back" in unreadable
     assert "expected a file, found a folder" in unreadable
 
 

@@ -36,7 +36,7 @@ from iotrial.store import Store
 from iotrial.store.accounted import WATCHDOG
 from iotrial.store.states import ProcessIdentity, identity, is_alive
 from iotrial.tune.machine import Machine
-from iotrial.tune.watchdog import RESTARTED, detach, log
+from iotrial.tune.watchdog import detach, log, restarted
 
 #: how long a trial may be silent, beyond what it has announced
 STALE_S = 10.0
@@ -93,7 +93,7 @@ class Watchdog:
                 unit,
                 "-p",
                 "OOMScoreAdjust=-1000",
-                *RESTARTED,
+                *restarted(pause_s=1),
                 *command,
             )
         else:

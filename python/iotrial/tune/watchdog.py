@@ -48,11 +48,6 @@ _UNKEPT = ("revert", "--unkept")
 #: what all watchdogs have to say, one line each, besides the system log
 LOG = "/var/lib/iotrial/watchdog.log"
 _LONGEST_LOG = 1 << 20
-#: options of systemd-run(1): a service that fails or is killed is started again
-RESTARTED = (
-    "--property=Restart=on-failure", "--property=RestartSec=2s",
-    "--property=StartLimitIntervalSec=1d", "--property=StartLimitBurst=100",
-)  # fmt: skip
 #: why a record was reverted
 NOT_IN_TIME = "it was not kept in time"
 _LOOKS_EVERY_S = 1.0
@@ -147,11 +142,22 @@ def arm(machine: Machine, kind: str, record: Record) -> None:
     if kind == "systemd":
         machine.run(
             "systemd-run", "--quiet", "--collect", f"--unit={timer_name(record)}", f"--on-active={within_s:.0f}s",
-            "--timer-property=AccuracySec=1s", *RESTARTED, *program(), *_UNKEPT,
+            "--timer-property=AccuracySec=1s", *restarted(pause_s=10), *program(), *_UNKEPT,
         )  # fmt: skip
         return
     script = f"from iotrial.tune.watchdog import stand_by; stand_by({record.short!r})"
     detach([*program()[:-2], "-c", script])
+
+
+def restarted(*, pause_s: int) -> tuple[str, ...]:
+    """Return options of systemd-run(1) for a service that is started again, 30 times a day, if it fails or is killed."""
+    limits = (
+        "Restart=on-failure",
+        f"RestartSec={pause_s}s",
+        "StartLimitIntervalSec=1d",
+        "StartLimitBurst=30",
+    )
+    return tuple(f"--property={one}" for one in limits)
 
 
 #: runs $WATCHDOG until it ends by itself; the pauses bound how often one that fails at once is started
@@ -163,7 +169,7 @@ until eval "$WATCHDOG"; do n=$((n + 1)); [ $n -lt 1000 ] || exit 1; sleep 1; don
 def detach(argv: Sequence[str]) -> None:
     """Start a watchdog that outlives this process, its terminal and its session. Raises LabError.
 
-    Its parent is a shell that starts it again if it is killed, as systemd does with ``RESTARTED``. The shell's command line
+    Its parent is a shell that starts it again if it is killed, as systemd does with ``restarted``. The shell's command line
     names neither Python nor iotrial, so that a kill by name does not end both. Out of memory, the kernel kills them last.
     """
     path = os.environ.get("PATH") or "/usr/sbin:/usr/bin:/sbin:/bin"

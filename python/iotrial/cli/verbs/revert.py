@@ -123,8 +123,8 @@ def _damaged_row(records: Records, damage: Damage, *, force: bool) -> Row:
 
 def _log(machine: Machine, row: Row) -> None:
     """Tell the system log what the timer or the boot unit did."""
-    what = "; ".join(row.problems)
-    watchdog.log(f"settings of trial {row.trial}: not kept in time; {what or 'taken back'}", machine)
+    outcome = f"not kept in time; {len(row.restored)} as before" if row.restored else "nothing taken back"
+    watchdog.log(f"settings of trial {row.trial}: {'; '.join((outcome, *row.problems))}", machine)
 
 
 def _taken_back(records: Records, record: Record, *, force: bool, why: str) -> Row:
