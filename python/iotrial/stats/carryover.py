@@ -32,6 +32,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +50,7 @@ from iotrial.stats.dependence import (
     score_needed,
 )
 from iotrial.stats.eprocess import interval
-from iotrial.stats.model import CarryOver, Effect, ObservedBlock, Unaffected, Verdict
+from iotrial.stats.model import CarryOver, Effect, Observation, ObservedBlock, Unaffected, Verdict
 from iotrial.stats.spec import CONTROL_LEVEL, Spec
 from iotrial.stats.verdict import CARRY_OVER, SWITCH_COST
 from iotrial.stats.wash_in import is_longest, judge_switching, upcoming
@@ -58,6 +59,7 @@ from iotrial.units import format_duration
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
+Counts = npt.NDArray[np.intp]
 
 #: number of earlier blocks for an arm's usual result, and the minimum number of runs of the arm among them
 WINDOW = 40
@@ -77,6 +79,7 @@ _SCORE_OF_DOUBT = 2.0
 _SCORE_OF_LASTING = 2.0
 _SHARE = 0.2
 _LOG_LARGEST = 690.0  # exp(690) is still finite
+_SLOT, _STARTED_S = attrgetter("slot"), attrgetter("started_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,11 +293,20 @@ def _table(
         [unit.own for unit in units],
         [unit.after_itself for unit in units],
     )
-    levels = [levels for unit in units for levels in unit.levels]
-    return table, {
-        (factor, level): np.array([one.get(factor) == level for one in levels], dtype=bool)[runs]
-        for factor, level in tried
-    }
+    return table, {pair: held[runs] for pair, held in _with_level(units, tried).items()}
+
+
+def _with_level(
+    units: Sequence[Unit], tried: Iterable[tuple[str, str]]
+) -> dict[tuple[str, str], Flags]:
+    """Return by factor and level which runs have it, over all units one after the other."""
+    found: dict[tuple[str, str], Flags] = {}
+    labels: dict[str, npt.NDArray[np.object_]] = {}
+    for factor, level in tried:
+        if factor not in labels:
+            labels[factor] = np.array([one.get(factor) for unit in units for one in unit.levels], dtype=object)
+        found[factor, level] = (labels[factor] == level).astype(bool)
+    return found
 
 
 def in_words(one: CarryOver) -> str:
@@ -394,32 +406,33 @@ def _units(
     found: list[Unit] = []
     for key, block in enumerate(_in_time(every)):
         mine = (block.condition, block.index) in own
-        runs = sorted(block.observations, key=lambda run: run.slot)
-        parts: list[list[int]] = []
+        parts: list[list[Observation]] = []
+        arms: set[str] = set()
         stretch = None
-        for place, run in enumerate(runs):
-            held = (
+        for run in sorted(block.observations, key=_SLOT):
+            held = whole and (
                 [run.treatment.get(factor) for factor in whole],
-                run.kind is ArmKind.NEGATIVE and bool(whole),
+                run.kind is ArmKind.NEGATIVE,
             )
-            if held != stretch or run.arm in {runs[i].arm for i in parts[-1]}:
+            if not parts or held != stretch or run.arm in arms:
                 parts.append([])
+                arms.clear()
             stretch = held
-            parts[-1].append(place)
-        for part in parts:
-            some = [runs[place] for place in part]
+            arms.add(run.arm)
+            parts[-1].append(run)
+        for some in parts:
             values = [usable(run, response) if mine else 0.0 for run in some]
             found.append(
                 Unit(
                     key=key,
-                    arms=tuple(run.arm for run in some),
-                    levels=tuple(run.treatment for run in some),
+                    arms=tuple([run.arm for run in some]),
+                    levels=tuple([run.treatment for run in some]),
                     values=tuple(
-                        math.nan if value is None or block.void is not None else value for value in values
+                        [math.nan if value is None or block.void is not None else value for value in values]
                     ),
-                    control=tuple(run.kind is not ArmKind.TREATMENT for run in some),
+                    control=tuple([run.kind is not ArmKind.TREATMENT for run in some]),
                     own=mine,
-                    after_itself=tuple(place for place, run in enumerate(some) if run.after_itself),
+                    after_itself=tuple([place for place, run in enumerate(some) if run.after_itself]),
                 )
             )
     return found
@@ -428,7 +441,7 @@ def _units(
 def _in_time(blocks: Sequence[ObservedBlock]) -> list[ObservedBlock]:
     """Return the blocks that have runs, in the order in which they ran."""
     timed = [block for block in blocks if block.observations]
-    return sorted(timed, key=lambda block: min(run.started_s for run in block.observations))
+    return sorted(timed, key=lambda block: min(map(_STARTED_S, block.observations)))
 
 
 def _followers(every: Sequence[ObservedBlock], path: Path) -> dict[tuple[str, int], dict[int, bool]]:
@@ -437,7 +450,7 @@ def _followers(every: Sequence[ObservedBlock], path: Path) -> dict[tuple[str, in
     last: Mapping[str, str] | None = None
     for block in _in_time(every):
         own = found.setdefault((block.condition, block.index), {})
-        for run in sorted(block.observations, key=lambda run: run.slot):
+        for run in sorted(block.observations, key=_SLOT):
             if last is not None:
                 before = run.treatment if run.after_itself else last
                 own[run.slot] = before.get(path.factor) == path.level
@@ -468,27 +481,29 @@ def shift_after(blocks: Iterable[tuple[Sequence[float], Sequence[str], Sequence[
     shift is confounded with the arms' effects.
     """
     known = [block for block in blocks if len(block[0]) >= 2]
-    names = sorted({arm for _, arms, _ in known for arm in arms})
-    table: list[Floats] = []
-    answers: list[Floats] = []
-    for values, arms, follows in known:
-        y = np.array(values, dtype=np.float64)
-        x: Floats = np.array(
-            [
-                [*(float(arm == name) for name in names), float(one)]
-                for arm, one in zip(arms, follows, strict=True)
-            ]
-        )
-        table.append(x - x.mean(axis=0))
-        answers.append(y - y.mean())
-    if not table:
+    if not known:
         return None
-    design: Floats = np.vstack(table)
-    answer: Floats = np.concatenate(answers)
+    sizes = np.array([len(values) for values, _, _ in known], dtype=np.intp)
+    column = {name: place for place, name in enumerate(sorted({arm for _, arms, _ in known for arm in arms}))}
+    runs = np.arange(sizes.sum())
+    design: Floats = np.zeros((runs.size, len(column) + 1))
+    design[runs, [column[arm] for _, arms, _ in known for arm in arms]] = 1.0
+    design[:, -1] = [one for _, _, follows in known for one in follows]
+    answer = np.array([one for values, _, _ in known for one in values], dtype=np.float64)
+    for _, places in _alike(sizes, np.cumsum(sizes) - sizes):
+        design[places] -= design[places].mean(axis=1, keepdims=True)
+        answer[places] -= answer[places].mean(axis=1, keepdims=True)
     if np.linalg.matrix_rank(design) == np.linalg.matrix_rank(design[:, :-1]):
         return None  # following the level is confounded with the arm
     solution: Floats = np.asarray(np.linalg.lstsq(design, answer, rcond=None)[0], dtype=np.float64)
     return float(solution[-1])
+
+
+def _alike(sizes: Counts, starts: Counts) -> Iterator[tuple[Counts, Counts]]:
+    """Yield the units of each size: their indices, and the places of their runs (units, size). Each starts at ``starts``."""
+    for size in np.unique(sizes):
+        rows = np.flatnonzero(sizes == size)
+        yield rows, starts[rows, None] + np.arange(size)
 
 
 def _unaffected(
@@ -568,14 +583,12 @@ class Path:
 
 def paths(units: Sequence[Unit], hypotheses: Sequence[tuple[str, str]]) -> tuple[Path, ...]:
     """Compute both e-processes of each hypothesis (factor and level), from all units of a trial in time order."""
-    own = [place for place, unit in enumerate(units) if unit.own]
-    history = _History([units[place] for place in own])
-    inside = _inside(history)
-    between = _between(units, own, history)
+    history = _History(units)
+    inside, between = _inside(history), _between(history)
     found: list[Path] = []
-    for factor, level in hypotheses:
-        found.append(_path_inside(factor, level, inside, history))
-        found.append(_path_between(factor, level, between))
+    for (factor, level), held in _with_level(units, dict.fromkeys(hypotheses)).items():
+        found.append(_path_inside(factor, level, held, inside, history))
+        found.append(_path_between(factor, level, held, between, history))
     return tuple(found)
 
 
@@ -583,18 +596,32 @@ class _History:
     """Predictions from earlier units, indexed by the number of own units already known (index 0: none)."""
 
     def __init__(self, units: Sequence[Unit]) -> None:
+        """``units``: all of a trial; only the own ones have rows here."""
         self.units = units
-        names = sorted({arm for unit in units for arm in unit.arms})
-        self.column = {name: i for i, name in enumerate(names)}
-        count = len(units)
-        values: Floats = np.full((count, len(names)), np.nan)
-        self.level: Floats = np.full(count, np.nan)
-        for row, unit in enumerate(units):
-            here = np.array(unit.values)
-            values[row, [self.column[arm] for arm in unit.arms]] = here
-            plain = here[~np.array(unit.control)] if not all(unit.control) else here
-            if np.isfinite(here).all():
-                self.level[row] = plain.mean()
+        #: index among all units by row; number of runs of each unit, and place of its first run among all runs
+        self.place = np.array([place for place, unit in enumerate(units) if unit.own], dtype=np.intp)
+        self.sizes = np.array([len(unit.arms) for unit in units], dtype=np.intp)
+        self.starts = np.cumsum(self.sizes) - self.sizes
+        own = [unit for unit in units if unit.own]
+        column = {name: i for i, name in enumerate(sorted({arm for unit in own for arm in unit.arms}))}
+        #: of each run: the column of its arm (0 in other conditions' units), and its value
+        self.column = np.array(
+            [column[arm] if unit.own else 0 for unit in units for arm in unit.arms], dtype=np.intp
+        )
+        self.value = np.array([value for unit in units for value in unit.values], dtype=np.float64)
+        treated = ~np.array([control for unit in units for control in unit.control], dtype=bool)
+        values: Floats = np.full((len(own), len(column)), np.nan)
+        self.level: Floats = np.full(len(own), np.nan)
+        self.treatments = np.zeros(len(own), dtype=np.intp)
+        for rows, here in self.alike():
+            values[rows[:, None], self.column[here]] = self.value[here]
+            count = self.treatments[rows] = treated[here].sum(axis=1)
+            plain = treated[here] | (count == 0)[:, None]
+            for number in np.unique(plain.sum(axis=1)):
+                which = plain.sum(axis=1) == number
+                self.level[rows[which]] = self.value[here[which]][plain[which]].reshape(-1, number).mean(axis=1)
+            self.level[rows[~np.isfinite(self.value[here]).all(axis=1)]] = np.nan
+        count = len(own)
         # refine the level by the median over all arms: one stalled run distorts a mean of two
         rough, _, _ = _windowed(values - self.level[:, None])
         better = _median(values - rough[:count])
@@ -604,10 +631,29 @@ class _History:
         self.usual, self.spread, self.common = _windowed(apart)
         self.expected, self.surprise = _followed(self.level)
 
-    def noise(self, known: int, treatments: int) -> tuple[float, float]:
-        """Return the variance of one run about its block's level, and of that level about its prediction."""
-        within = float(self.common[known]) ** 2
-        return within, max(0.0, float(self.surprise[known]) - within / max(1, treatments))
+        # as Python squares: numpy's square may differ in the last bit
+        self._within = np.array([common**2 for common in self.common.tolist()])
+
+    def alike(self) -> Iterator[tuple[Counts, Counts]]:
+        """Yield the rows of the units of each size, and the places of their runs (rows, size)."""
+        return _alike(self.sizes[self.place], self.starts[self.place])
+
+    def keys(self, rows: Counts) -> tuple[int, ...]:
+        """Return the block of each row's unit."""
+        return tuple([self.units[place].key for place in self.place[rows].tolist()])
+
+    def residuals(self, known: Counts, runs: Counts) -> tuple[Floats, Floats]:
+        """Return each run's distance from its arm's usual result, after so many known units, and the arm's spread."""
+        column = self.column[runs]
+        usual, spread = self.usual[known[:, None], column], self.spread[known[:, None], column]
+        return self.value[runs] - usual, spread
+
+    def noise(self, known: Counts, rows: Counts) -> tuple[Floats, Floats]:
+        """Return the variance of one run about its block's level, and of that level about its prediction.
+
+        ``known``: how many units are known when the unit of each of the ``rows`` is predicted."""
+        within = self._within[known]
+        return within, np.maximum(0.0, self.surprise[known] - within / np.maximum(1, self.treatments[rows]))
 
 
 def _windowed(apart: Floats) -> tuple[Floats, Floats, Floats]:
@@ -640,7 +686,7 @@ def _followed(level: Floats) -> tuple[Floats, Floats]:
     """Return the level predicted after each number of units, and a robust mean square of the prediction errors so far."""
     expected = np.full(level.size + 1, np.nan)
     missed: list[float] = []
-    surprise = np.zeros(level.size + 1)
+    seen = [0]  # number of errors after each number of units
     at = math.nan
     for row, now in enumerate(level.tolist()):
         if math.isfinite(now):
@@ -650,44 +696,44 @@ def _followed(level: Floats) -> tuple[Floats, Floats]:
             else:
                 at = now
         expected[row + 1] = at
-        surprise[row + 1] = (_MAD * float(np.median(missed[-WINDOW:]))) ** 2 if missed else 0.0
-    return expected, surprise
+        seen.append(len(missed))
+    windows = np.lib.stride_tricks.sliding_window_view(np.append(np.full(WINDOW, np.nan), missed), WINDOW)
+    squares = np.array([(_MAD * middle) ** 2 for middle in np.nan_to_num(_median(windows)).tolist()])
+    return expected, squares[seen]
 
 
 @dataclass(frozen=True, slots=True)
-class _Inside:
-    """Units of k runs: ``z`` by unit and slot, from the second slot on (NaN if nothing is known of the arm)."""
+class _Bets:
+    """Units of one size that give bets of one kind: their rows, the places of their runs, and their ``z``.
 
-    rows: tuple[int, ...]
+    Inside blocks, ``z`` is by unit and slot, from the second slot on (NaN if nothing is known of the arm). Between blocks it
+    is by unit, of the first run, and only units with a bet are included."""
+
+    rows: Counts
+    runs: Counts
     z: Floats
 
 
-def _inside(history: _History) -> list[_Inside]:
-    by_size: dict[int, list[int]] = {}
-    for row, unit in enumerate(history.units):
-        if len(unit.arms) >= 3 and math.isfinite(history.level[row]):
-            by_size.setdefault(len(unit.arms), []).append(row)
-    return [_Inside(tuple(rows), _uncovered(history, rows)) for rows in by_size.values()]
+def _inside(history: _History) -> list[_Bets]:
+    found = []
+    for rows, runs in history.alike():
+        which = np.isfinite(history.level[rows])
+        if runs.shape[1] >= 3 and which.any():
+            found.append(_Bets(rows[which], runs[which], _uncovered(history, rows[which], runs[which])))
+    return found
 
 
-def _uncovered(history: _History, rows: Sequence[int]) -> Floats:
+def _uncovered(history: _History, rows: Counts, runs: Counts) -> Floats:
     """Return z of each run from the second slot on, predicted from earlier units and the later slots of the same unit."""
-    units = [history.units[row] for row in rows]
-    columns = np.array([[history.column[arm] for arm in unit.arms] for unit in units])
-    values = np.array([unit.values for unit in units])
-    usual = np.take_along_axis(history.usual[list(rows)], columns, axis=1)
-    spread = np.take_along_axis(history.spread[list(rows)], columns, axis=1)
-    left = values - usual  # residual after the arm's usual result
+    left, spread = history.residuals(rows, runs)
     known = np.isfinite(left)
     many = _later(known.astype(float))
     total = _later(np.where(known, left, 0.0))
-    noises = [
-        history.noise(row, sum(not control for control in unit.control))
-        for row, unit in zip(rows, units, strict=True)
-    ]
-    within, between = (np.array(part)[:, None] for part in zip(*noises, strict=True))
-    past = history.expected[list(rows)][:, None]
-    return _standardised(left, spread, past, total, many, within, between)[:, 1:]
+    within, between = history.noise(rows, rows)
+    past = history.expected[rows]
+    return _standardised(
+        left, spread, past[:, None], total, many, within[:, None], between[:, None]
+    )[:, 1:]
 
 
 def _later(values: Floats) -> Floats:
@@ -708,19 +754,22 @@ def _standardised(
     return z
 
 
-def _path_inside(factor: str, level: str, inside: Sequence[_Inside], history: _History) -> Path:
-    gains: dict[int, Floats] = {}
+def _path_inside(
+    factor: str, level: str, has_level: Flags, inside: Sequence[_Bets], history: _History
+) -> Path:
+    gains: list[Floats] = [np.zeros((0, len(_SHIFTS)))]
+    rows: list[Counts] = [np.zeros(0, dtype=np.intp)]
     for part in inside:
-        labels = [[one.get(factor) for one in history.units[row].levels] for row in part.rows]
-        held: Flags = np.array([[label == level for label in row] for row in labels], dtype=bool)
+        held = has_level[part.runs]
         # p: share among the arms in slots before s
         share = np.cumsum(held, axis=1)[:, :-1] / np.arange(1, held.shape[1])
         factors = _log_factors(part.z, share, held[:, :-1], held.mean(axis=1, keepdims=True)).sum(axis=1)
-        coin: Flags = np.any((share > 0.0) & (share < 1.0) & np.isfinite(part.z), axis=1, keepdims=True)[:, 0]
-        gains.update({row: factors[i] for i, row in enumerate(part.rows) if coin[i]})
-    rows = sorted(gains)
-    keys = tuple(history.units[row].key for row in rows)
-    return Path(factor, level, False, _log_mixture([gains[row] for row in rows]), keys)
+        coin = np.any((share > 0.0) & (share < 1.0) & np.isfinite(part.z), axis=1)
+        gains.append(factors[coin])
+        rows.append(part.rows[coin])
+    order = np.argsort(np.concatenate(rows))
+    keys = history.keys(np.concatenate(rows)[order])
+    return Path(factor, level, False, _log_mixture(np.concatenate(gains)[order]), keys)
 
 
 def _log_factors(z: Floats, share: Floats, hit: Flags, usual: Floats) -> Floats:
@@ -742,66 +791,55 @@ def _log_factors(z: Floats, share: Floats, hit: Flags, usual: Floats) -> Floats:
     return np.where(fair[..., None], np.log(factor), 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Between:
-    """The first run of a unit: its ``z``, the levels of the run before it, and those of all runs that could have been."""
-
-    key: int
-    z: float
-    before: Mapping[str, str]
-    others: tuple[Mapping[str, str], ...]
-
-
-def _between(units: Sequence[Unit], own: Sequence[int], history: _History) -> list[_Between]:
-    row_of = {place: row for row, place in enumerate(own)}
+def _between(history: _History) -> tuple[Counts, Floats]:
+    """Return the rows of the units whose first run gives a bet on the run before it, and its z."""
+    units, z = history.units, np.full(history.place.size, np.nan)
+    for rows, runs in history.alike():
+        before = [units[place - 1] for place in history.place[rows].tolist()]
+        known = np.maximum(0, rows - np.array([unit.own for unit in before], dtype=np.intp))
+        left, spread = history.residuals(known, runs)
+        rest = np.isfinite(left[:, 1:])
+        z[rows] = np.where(
+            np.isfinite(history.level[rows]),
+            _standardised(
+                left[:, 0],
+                spread[:, 0],
+                history.expected[known],
+                np.where(rest, left[:, 1:], 0.0).sum(axis=1),
+                rest.sum(axis=1).astype(float),
+                *history.noise(known, rows),
+            ),
+            np.nan,
+        )
     used = -1  # the last unit with results that were used in a bet
     found = []
-    for row, place in enumerate(own):
-        unit = units[place]
-        previous = units[place - 1] if place else None
-        if previous is None or len(previous.arms) < 2 or (previous.own and used == place - 1):
+    for row in np.flatnonzero(np.isfinite(z)).tolist():
+        place = int(history.place[row])
+        previous = units[place - 1]
+        if place == 0 or len(previous.arms) < 2 or (previous.own and used == place - 1):
             continue
-        if not np.isfinite(previous.values).all():  # usability may depend on which arm came last
-            continue
-        known = row_of.get(place - 1, row) if previous.own else row
-        usual = history.usual[known, [history.column[arm] for arm in unit.arms]]
-        left = np.array(unit.values) - usual
-        if not np.isfinite(left[0]) or not math.isfinite(history.level[row]):
-            continue
-        rest = left[1:][np.isfinite(left[1:])]
-        within, between = history.noise(known, sum(not control for control in unit.control))
-        z = _standardised(
-            left[:1],
-            history.spread[known, [history.column[unit.arms[0]]]],
-            history.expected[known : known + 1],
-            np.array([rest.sum()]),
-            np.array([float(rest.size)]),
-            np.array([within]),
-            np.array([between]),
-        )
-        if math.isfinite(z[0]):
+        if all(map(math.isfinite, previous.values)):  # usability may depend on which arm came last
             used = place
-            found.append(_Between(unit.key, float(z[0]), previous.levels[-1], previous.levels))
-    return found
+            found.append(row)
+    return np.array(found, dtype=np.intp), z[found]
 
 
-def _path_between(factor: str, level: str, between: Sequence[_Between]) -> Path:
-    shares = [sum(one.get(factor) == level for one in bet.others) / len(bet.others) for bet in between]
-    fair = [(bet, share) for bet, share in zip(between, shares, strict=True) if 0.0 < share < 1.0]
-    gains = _log_factors(
-        np.array([bet.z for bet, _ in fair]),
-        np.array([share for _, share in fair]),
-        np.array([bet.before.get(factor) == level for bet, _ in fair], dtype=bool),
-        np.array([share for _, share in fair]),
-    )
-    return Path(factor, level, True, _log_mixture(list(gains)), tuple(bet.key for bet, _ in fair))
+def _path_between(
+    factor: str, level: str, has_level: Flags, between: tuple[Counts, Floats], history: _History
+) -> Path:
+    rows, z = between
+    place = history.place[rows]
+    held = np.cumsum(np.append(0, has_level))
+    start = history.starts[place]
+    share = (held[start] - held[history.starts[place - 1]]) / history.sizes[place - 1]
+    fair = (share > 0.0) & (share < 1.0)
+    gains = _log_factors(z[fair], share[fair], has_level[start[fair] - 1], share[fair])
+    return Path(factor, level, True, _log_mixture(gains), history.keys(rows[fair]))
 
 
-def _log_mixture(gains: Sequence[Floats]) -> Floats:
-    """Return ln of the mean over shifts of the product of factors, after each unit (``gains``: ln of the factors by unit)."""
-    if not gains:
-        return np.zeros(0)
-    logs = np.cumsum(np.stack(gains), axis=0)
+def _log_mixture(gains: Floats) -> Floats:
+    """Return ln of the mean over shifts of the product of factors, after each unit (``gains``: ln of factors by unit, shift)."""
+    logs = np.cumsum(gains, axis=0)
     top = logs.max(axis=1)
     found: Floats = top + np.log(np.exp(logs - top[:, None]).mean(axis=1))
     return found
