@@ -9,8 +9,8 @@ import os
 import socket
 import ssl
 import subprocess
-import threading
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
