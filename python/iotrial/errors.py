@@ -127,6 +127,16 @@ class KnobError(LabError):
         super().__init__(f'knob {knob} on {target}: wrote "{wrote}", kernel reports "{found}"', hint=hint)
         self.knob = knob
         self.target = target
+        self.found = found
+
+
+class SettingChanged(KnobError):
+    """Another program has changed a setting that had been applied."""
+
+    def __init__(self, error: KnobError, when: str) -> None:
+        super().__init__(error.knob, error.target, wrote="", found=error.found)
+        self.message = f"setting changed by something else, found {when}: {error.message}"
+        self.args = (self.message,)
 
 
 class RestoreError(IotrialError):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from breaking import nothing_left, processes_with
 from running import failures_of, iotrial, run_json, write_study
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.alone]  # as test_powercut.py
@@ -310,3 +311,21 @@ def test_a_checker_that_fails_is_noted_and_the_trial_stands(state: Path, tmp_pat
     assert "durability" not in report
     assert report["trial"]["state"] == "done"
     assert all("status 7" in text for text in report["diagnostics"]["not_cut"])
+
+
+def test_a_checker_that_leaves_a_daemon_keeps_no_arm_from_being_cut(state: Path, tmp_path: Path) -> None:
+    """It leaves the session, ignores signals, holds the output open and stands in the recovered file system."""
+    for name, text in (("WRITER", WRITER), ("CHECKER", CHECKER)):
+        (tmp_path / name).write_text(text)
+    tmp_path.chmod(0o755)
+    daemon = "(cd $0; trap '' TERM HUP; setsid sleep 83294 &); exec python3 CHECKER $0 $1"
+    checker = f'["sh", "-c", "{daemon}", "{{out}}", "{{acknowledged}}"]'
+    text = PLANTED.replace('["python3", "CHECKER", "{out}", "{acknowledged}"]', checker)
+    text = text.replace("WRITER", str(tmp_path / "WRITER")).replace("CHECKER", str(tmp_path / "CHECKER"))
+    found = verdicts(
+        run_json(write_study(tmp_path, text.replace("points = 60", "points = 12")), "--no-controls")
+    )
+    assert {name: one["points"] for name, one in found.items()} == {"after": 12, "before": 12}
+    assert lost_nothing(found["after"])
+    assert processes_with("83294") == []
+    nothing_left(state)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,55 @@ def test_somebody_who_has_entered_the_lab_is_named_and_the_entry_kept_until_he_l
     assert done.returncode == 0, done.stderr
     assert not any(row["kept"] for row in json.loads(done.stdout)["restored"])
     nothing_left(state)
+
+
+#: stays in the lab in one of several ways, as soon as it is mounted
+STAYS = """
+import mmap, os, sys, time
+how, path = sys.argv[1:]
+while True:
+    try:
+        file = os.open(path, os.O_RDONLY)
+        break
+    except FileNotFoundError:
+        time.sleep(0.001)
+if how == "mapped file":
+    kept = mmap.mmap(file, 4096, prot=mmap.PROT_READ)
+if how == "folder":
+    os.chdir(os.path.dirname(path))
+if how != "open file":
+    os.close(file)
+time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["folder", "open file", "mapped file"])
+def test_who_keeps_the_lab_from_being_unmounted_is_named(state: Path, tmp_path: Path, how: str) -> None:
+    study = Path(command_study(tmp_path, ["sh", "-c", "cat {file} # {word}"], lab="image", blocks=2000))
+    study.write_text(study.read_text().replace('"as-is"', '"cold"'))  # each run unmounts the file system
+    trial = Trial(state, str(study), "--no-stop", "--json", "--time", "60s")
+    trial.until_runs(4)
+    (file,) = set(_first_file(trial.worker()))
+    words = ["nsenter", "-t", str(trial.worker()), "-m", sys.executable, "-c", STAYS, how, file]
+    holder = subprocess.Popen(words)
+    try:
+        status, _, err = trial.end()
+        assert status in (1, 5), err
+        message = json.loads(err.splitlines()[-1])["error"]["message"]
+        assert f"still in use by {holder.pid} (python" in message
+    finally:
+        holder.kill()
+        holder.wait()
+    assert eventually(
+        lambda: iotrial("restore").returncode == 0
+    )  # the kernel may go on detaching for a moment
+    nothing_left(state)
+
+
+def _first_file(worker: int) -> list[str]:
+    """Return a file of the lab, as it is called in the namespace of its probe."""
+    root = f"/proc/{worker}/root"
+    found: list[str] = []
+    assert eventually(lambda: bool(found.extend(map(str, Path(f"{root}{LAB}").rglob("f000000"))) or found))
+    return [path.removeprefix(root) for path in found[:1]]

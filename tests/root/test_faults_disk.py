@@ -24,8 +24,11 @@ from breaking import (
     resumes_to_the_end,
 )
 from running import stored_runs
+from test_in_place import mounted, queue_of
 
 pytestmark = pytest.mark.root
+
+__all__ = ["mounted"]  # a fixture
 
 #: FS_IOC_SHUTDOWN of linux/fs.h, in older kernels EXT4_IOC_SHUTDOWN and XFS_IOC_GOINGDOWN: _IOR('X', 125, __u32)
 SHUTDOWN = 0x8004587D
@@ -145,3 +148,51 @@ def test_the_users_own_disk_failing_under_an_image_is_a_failure_of_the_lab(
         subprocess.run(["umount", str(disk)], check=True)
         subprocess.run(["mount", "-o", "loop", str(image), str(disk)], check=True)
         nothing_left(state, disk)
+
+
+@pytest.mark.slow
+def test_a_loop_device_that_others_detach_stays_until_the_trial_is_over(state: Path, tmp_path: Path) -> None:
+    """A device in use is detached when its last user is gone: here the probe."""
+    trial = Trial(state, image_study(tmp_path, blocks=60), "--no-stop", "--json")
+    trial.until_runs(10)
+    lab = f"{state}/lab/"
+    (device,) = [
+        path.parts[3]
+        for path in Path("/sys/block").glob("loop*/loop/backing_file")
+        if lab in path.read_text() or f"#{image_of(trial.worker()).stat().st_ino} " in path.read_text()
+    ]
+    subprocess.run(["losetup", "--detach", f"/dev/{device}"], check=True)
+    status, _, err = trial.end()
+    assert status in (0, 3), err
+    assert [run["failure"] for run in stored_runs(state) if run["failure"] is not None] == []
+    nothing_left(state)
+
+
+@pytest.mark.slow
+def test_a_mount_that_is_detached_under_a_trial_in_place_is_used_to_the_end_and_leaves_nothing(
+    state: Path, mounted: Path
+) -> None:
+    """The user unmounts lazily and detaches the loop device while settings of its queue are on trial."""
+    queue = queue_of(mounted).resolve()
+    words = [
+        "block.read_ahead_kb=16,1024",
+        "--in",
+        str(mounted),
+        "--yes",
+        "--blocks",
+        "30",
+        "--no-stop",
+        "--json",
+    ]
+    trial = Trial(state, *words, "--", "sh", "-c", "cat f* > /dev/null; sleep 0.02", verb="try")
+    trial.until_runs(6)
+    subprocess.run(["umount", "--lazy", str(mounted)], check=True)
+    try:
+        status, _, err = trial.end()
+        assert status in (0, 1, 3), err
+        assert [run for run in stored_runs(state) if run["failure"] is not None] == []
+        # put back, then set anew by the kernel when the last user is gone and the device is detached
+        assert (queue / "read_ahead_kb").read_text().strip() not in ("16", "1024")
+        nothing_left(state)
+    finally:
+        subprocess.run(["mount", "-o", "loop", f"{mounted.parent}/in-place.img", str(mounted)], check=True)

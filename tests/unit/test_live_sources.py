@@ -9,9 +9,11 @@ import os
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -399,7 +401,6 @@ def test_a_counter_of_a_command_becomes_a_rate(tmp_path: Path, started: Callable
         ("/no/such/program", "failed with status 127"),
         ("yes", "did not end within"),
         ("sleep 60", "did not end within"),
-        ("sleep 60 & echo 1", "did not end within"),  # holds the pipe
     ],
 )
 def test_a_command_that_gives_no_number_in_time_is_refused(command: str, message: str) -> None:
@@ -416,6 +417,53 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) 
         source.start()
     child = int((tmp_path / "child").read_text())
     until(lambda: not Path(f"/proc/{child}").exists() or " Z " in Path(f"/proc/{child}/stat").read_text())
+
+
+#: 3,000 processes, each of which ends as soon as it has started the next
+CHAIN = """
+import os, time
+for _ in range(3000):
+    if os.fork():
+        os._exit(0)
+time.sleep(61)
+"""
+
+
+@pytest.mark.parametrize(
+    "leaves",
+    [
+        "sleep 61 & echo $! > {note}",  # holds the output open
+        "setsid sleep 61 >/dev/null 2>&1 & echo $! > {note}",
+        "(trap '' TERM HUP; (setsid sh -c 'echo $$ > {note}; sleep 61' >/dev/null 2>&1 &) &); sleep 0.2",
+        "(exec <&- >&- 2>&-; setsid sh -c 'echo $$ > {note}; sleep 61' &); sleep 0.2",
+        "{python} {chain} & echo $! > {note}; sleep 0.1",
+    ],
+)
+def test_what_a_command_leaves_running_ends_with_it(
+    tmp_path: Path, started: Callable[[str], Any], leaves: str
+) -> None:
+    note, chain = tmp_path / "note", tmp_path / "chain.py"
+    chain.write_text(CHAIN)
+    source = started(
+        f"command:{leaves.format(note=note, python=sys.executable, chain=chain)}; echo 7,every=60s"
+    )
+    source.begin()
+    assert source.end() == 7
+    assert not is_running(int(note.read_text()))
+    assert not any(str(chain) in command for command in commands_running())
+
+
+def is_running(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and " Z " not in stat.read_text()
+
+
+def commands_running() -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.append(path.read_bytes().decode(errors="replace"))
+    return found
 
 
 # logs

@@ -202,7 +202,7 @@ fn guard_of(inner: pid_t, outer: &Lifeline) -> ! {
 
 /// Become a subreaper: orphans of commands become our children instead of those of the system's
 /// process 1, so that they can be found and ended.
-fn adopt_orphans() -> Result<()> {
+pub fn adopt_orphans() -> Result<()> {
     set_child_subreaper(Some(getpid())).doing(|| "become the subreaper")
 }
 

@@ -641,6 +641,9 @@ pub struct Run {
     #[serde(default = "of::<{ 1 << 20 }, _>")]
     pub output_limit: usize,
     pub user: Option<User>,
+    /// Supplementary groups of `user`.
+    #[serde(default)]
+    pub groups: Vec<libc::gid_t>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -7,6 +7,7 @@ dies. Subclasses decide which device it is and how it is set up and torn down.
 from __future__ import annotations
 
 import errno
+import os
 from abc import abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -18,9 +19,11 @@ from iotrial.lab.filesystem import FILESYSTEMS, Filesystem
 from iotrial.lab.journal import Journal
 from iotrial.lab.knob import a_lab
 from iotrial.lab.log_device import INTERNAL, LogPlace
+from iotrial.lab.machine.others import users_of
 from iotrial.lab.place import FULL, Place
 from iotrial.lab.simulated_disk import at_once
 from iotrial.lab.target import Target
+from iotrial.study.places import GUEST
 
 #: for ageing a file system: folder of the files it leaves, number of rounds, seed; always the same
 AGED, AGEING_ROUNDS, AGEING_SEED = ".aged", 10, 1
@@ -86,6 +89,8 @@ class DiskPlace(Place):
         self._mount_options = mount_options
         self._wishes: dict[str, tuple[tuple[str, ...], bool]] = {}
         self._mounted: tuple[str, ...] | None = None
+        #: options that the kernel was first seen to show since the last mount or remount; None: not looked at yet
+        self.shown: list[str] | None = None
         self._wanted_filesystem = filesystem
 
     def open(self) -> None:
@@ -299,6 +304,7 @@ class DiskPlace(Place):
         return self.share is not None and self.share.due
 
     def _mount(self, options: tuple[str, ...]) -> None:
+        self.shown = None
         if self.share is None or not self.share.whole_disk:
             self._mount_here(options)
         self._mounted = options
@@ -311,6 +317,7 @@ class DiskPlace(Place):
         self._mounted = options
 
     def _remount(self, options: tuple[str, ...]) -> None:
+        self.shown = None
         words = options if "ro" in options else ("rw", *options)
         # a remount keeps the current atime mode unless one is given
         if not {"relatime", "noatime", "strictatime"} & set(words):
@@ -334,9 +341,8 @@ class DiskPlace(Place):
         except TargetError as error:
             if error.errno != errno.EBUSY:
                 raise
-            holders = self._holders() or "something that is not visible from here"
             raise LabError(
-                f"cannot unmount {self.label}: still in use by {holders}",
+                f"cannot unmount {self.label}: still in use by {self._holders()}",
                 hint="a command of the study left a process or file open in the lab, or a user's shell is in it",
             ) from error
         self._mounted = None
@@ -345,11 +351,15 @@ class DiskPlace(Place):
             self.target.call("evict_device", device=f"/dev/{device}")
 
     def _holders(self) -> str:
+        if self.kind != GUEST:  # read here, where processes outside of the probe's namespace are seen as well
+            major, _, minor = self.target.read(f"/sys/class/block/{self.device}/dev").partition(":")
+            return users_of(os.makedev(int(major), int(minor)))
+
         def is_inside(pid: str) -> bool:
             cwd = str(self.target.call("readlink", path=f"/proc/{pid}/cwd")["target"])
             return cwd == self.root or cwd.startswith(self.root + "/")
 
-        return ", ".join(self.target.processes(is_inside))
+        return ", ".join(self.target.processes(is_inside)) or "nobody that can be seen"
 
     def _make(self, argv: list[str], kind: Filesystem) -> None:
         """Run mkfs. ``argv`` lacks only the last argument, the device."""

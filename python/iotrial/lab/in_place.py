@@ -193,6 +193,8 @@ class InPlace(Place):
         self._trial = trial
         self._made = f"{folder.rstrip('/')}/iotrial-lab-{trial[:8]}" if makes_files else None
         self._entry: Entry | None = None
+        #: options of the file system before the trial changed them, by family, as the kernel showed them
+        self.options_before: dict[str, str] = {}
         self._wishes: dict[str, tuple[str, ...]] = {}
         self._applied: dict[str, tuple[str, ...]] = {}
 

@@ -73,8 +73,6 @@ class WorkDraft:
     #: the mkfs command, for a work that makes a file system
     mkfs: tuple[str, ...] = ()
     process: dict[str, str] = field(default_factory=dict)
-    #: options that are set on a file system in use, by family
-    options_in_place: dict[str, str] = field(default_factory=dict)
     #: processors that the probe may use, in the kernel's list format
     processors: str = ""
     #: what was done to the layout of the files after they were written
@@ -134,6 +132,10 @@ class Knob(Declaration, ABC):
 
     #: what every setting of the knob needs; ``requires`` is overridden if it depends on the setting
     requirement: Requirement = Requirement()
+    #: True if other programs can change the value during a run, and reading it is cheap: it is verified again just before
+    #: and just after each run. What is made for the lab alone (its files and file system) and what ends with the work's own
+    #: processes is not.
+    open_to_others = False
 
     def parse(self, setting: Setting) -> str:
         """Return the canonical value of a setting. Raises RequestError or UnsupportedLevel if it is never valid.

@@ -116,9 +116,9 @@ class Target:
         """Return the topmost mount on exactly this path now, from mountinfo; None if there is none."""
         found = None
         for line in self.read("/proc/self/mountinfo").split("\n"):  # splitlines() could split names
-            info = parse_mountinfo(line)
-            if info.target == path:
-                found = info
+            words = line.split(" ", 5)
+            if len(words) > 4 and unescape(words[4]) == path:
+                found = parse_mountinfo(line)
         return found
 
     def processes(self, wanted: Callable[[str], bool]) -> list[str]:

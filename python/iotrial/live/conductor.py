@@ -31,7 +31,7 @@ from iotrial.live.metrics import Metrics
 from iotrial.live.question import PORT
 from iotrial.live.session import LiveSession
 from iotrial.live.sources import MetricLost, WindowVoid
-from iotrial.runner.outcome import READ_BACK_FAILED, Outcome
+from iotrial.runner.outcome import Outcome, voided
 from iotrial.runner.start import Engine
 from iotrial.runner.trial import Conductor, Line
 from iotrial.stats.contrast import Responses, Runs
@@ -46,8 +46,8 @@ from iotrial.units import format_duration, format_percent
 from iotrial.workloads.live import Guard, LiveWork, hours_of, work_of
 
 #: rules by which a block is void
-METRIC_LOST, NO_VALUE, CLOCK_SET, SLEPT, LATE, SETTING_CHANGED, CUT_OFF = (
-    "metric_lost", "window_without_value", "clock_set", "machine_slept", "window_late", "setting_changed", "cut_off",
+METRIC_LOST, NO_VALUE, CLOCK_SET, SLEPT, LATE, CUT_OFF = (
+    "metric_lost", "window_without_value", "clock_set", "machine_slept", "window_late", "cut_off",
 )  # fmt: skip
 #: how often hard limits are checked and the heartbeat is written
 TICK_S = 1.0
@@ -277,7 +277,7 @@ class LiveConductor(Conductor):
             self._lose()
             outcome = Outcome(void=METRIC_LOST, problem=error.message)
         except KnobError as error:
-            outcome = Outcome(void=READ_BACK_FAILED, problem=error.message)
+            outcome = voided(error)
         self._count(planned.arm, time.monotonic() - began)
         if outcome.void is not None:
             self._to_today()
@@ -321,6 +321,7 @@ class LiveConductor(Conductor):
         self._enter("washout", arm)
         self._phase(f"{named}: washout of {format_duration(work.washout_s)}")
         self._wait(switched + work.washout_s)
+        self._live.settings.check_in_force("before the window")
         self._live.watchdog.beat(self._metrics.longest_s)
         self._metrics.begin()
         began = time.monotonic()
@@ -331,10 +332,7 @@ class LiveConductor(Conductor):
         self._live.watchdog.beat(self._metrics.longest_s)
         found = self._metrics.end()
         ended = time.monotonic()
-        try:
-            self._live.verify(condition, arm)
-        except KnobError as error:
-            return Outcome(void=SETTING_CHANGED, problem=error.message)
+        self._live.settings.check_in_force("after the window")
         for name, value in found.items():
             self._newest[name][arm.name] = value
         disturbed = clocks.disturbed()

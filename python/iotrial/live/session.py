@@ -14,8 +14,10 @@ from iotrial.errors import RequestError
 from iotrial.knobs.block import BlockScheduler
 from iotrial.lab import host, registry
 from iotrial.lab.in_place import InPlace
-from iotrial.lab.knob import RunContext
+from iotrial.lab.journal import Entry
+from iotrial.lab.knob import RunContext, TakenError
 from iotrial.lab.knobs.mount import MountAtime, MountOption
+from iotrial.lab.machine.others import suspects
 from iotrial.lab.place import Place
 from iotrial.lab.target import Target
 from iotrial.live.watchdog import Watchdog
@@ -100,11 +102,25 @@ class LiveSession(Session):
     # switching
 
     def to_today(self) -> None:
-        """Set today's settings, and read them back. Raises LabError if something else has changed one of them."""
-        for entry in reversed(self.journal.pending()):
-            if entry.knob not in registry.objects() and entry.trial == self.trial:
+        """Set today's settings, and read them back. Raises TakenError if something else has changed one of them."""
+        self.settings.forget()
+        for entry in reversed(self._entries()):
+            try:
                 registry.knob(entry.knob).undo(self.target, entry)
+            except TakenError as error:
+                who = self.who_changes_settings()
+                hint = "stop what changes it, then `iotrial resume`"
+                raise TakenError("; ".join((error.message, *who)), hint=hint) from error
         self.subject_in_use.place.to_neutral(always=False, fresh=False)
+
+    def _entries(self) -> list[Entry]:
+        every = self.journal.pending()
+        return [one for one in every if one.knob not in registry.objects() and one.trial == self.trial]
+
+    def who_changes_settings(self) -> tuple[str, ...]:
+        """Return who may have changed a setting, in words. Nothing is written for it: a service is using the machine."""
+        paths = [entry.address["path"] for entry in self._entries() if "path" in entry.address]
+        return suspects(paths, lambda: None)
 
     def switch(self, condition: Condition, arm: Arm, *, stays: bool = False) -> None:
         """Set the settings of an arm, from today's, and read them back. Raises KnobError, LabError, TargetError.
@@ -112,6 +128,8 @@ class LiveSession(Session):
         Every setting is written before every window. ``stays``: the arm's settings are in force already and are written
         again. Then another arm's settings, or today's, are not set in between, which would be a change in some windows only.
         """
+        if stays:
+            self.settings.check_in_force("since they were set")
         if arm is self.plan.reference or not stays:
             self.to_today()
         today = set(self.resolved.turns_of(condition, self.plan.reference))
@@ -124,11 +142,7 @@ class LiveSession(Session):
         for turn in sorted(turns, key=lambda turn: turn.knob.name != BlockScheduler.name):
             turn.write(self.subject_in_use)
         self.subject_in_use.place.settle(always=False, fresh=False)
-        self.verify(condition, arm)
-
-    def verify(self, condition: Condition, arm: Arm) -> None:
-        """Read the settings of an arm back, today's included. Raises KnobError if one does not hold."""
-        for turn in self.resolved.turns_of(condition, arm):
-            # an option of the file system at its default was read back as the journal was undone
-            if not isinstance(turn.knob, MountOption) or turn.value != "default":
-                turn.verify(self.subject_in_use)
+        every = self.resolved.turns_of(condition, arm)
+        for turn in every:
+            turn.verify(self.subject_in_use)
+        self.settings.applied(self.subject_in_use, every)

@@ -1,11 +1,12 @@
 """Mounts a disk as a power cut has left it, lets the file system recover, and checks what is there.
 
-Mounting and checking happen in a child process with its own mount namespace: a check may hang or die of a damaged file
-system, and nothing of it stays mounted.
+Mounting and checking happen in a child process with its own mount and PID namespaces: a check may hang, die of a damaged
+file system or start daemons, and nothing of it stays mounted or running. After each check what it has left running is killed.
 """
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import shutil
@@ -19,10 +20,17 @@ from pathlib import Path
 from typing import Self
 
 from iotrial.errors import LabError, MissingTool
+from iotrial.lab.machine.others import mounters_of, users_of
 from iotrial.lab.target import Target
 from iotrial.powercut.disk import over_image
 from iotrial.powercut.log import WriteLog
-from iotrial.powercut.mounts import enter_own_namespace, mount, unmount
+from iotrial.powercut.mounts import (
+    end_all_others,
+    enter_own_namespace,
+    enter_own_processes,
+    mount,
+    unmount,
+)
 from iotrial.powercut.rebuild import Rebuilder
 from iotrial.powercut.states import VOLATILE, Cache, CutPoint, State, cut_points, state_of
 
@@ -85,6 +93,10 @@ FSCKS = {
         "btrfs-progs",
     ),
 }
+
+
+#: how long a file system's checker may take; how long a check may take to end once it was killed
+_FSCK_S, _ENDS_WITHIN_S = 600.0, 10.0
 
 
 class Recovery:
@@ -170,9 +182,9 @@ class Recovery:
         raise LabError(f"checking {self._device} after a power cut: {answer}")
 
     def _end_child(self) -> None:
-        if self._child is not None:
-            self._child.end()
-            self._child = None
+        child, self._child = self._child, None
+        if child is not None:
+            child.end()
 
 
 class _Child:
@@ -197,10 +209,21 @@ class _Child:
         return None
 
     def end(self) -> None:
-        """Kill it and wait. Its mounts go with its namespace."""
-        self._process.kill()
-        self._process.join()
+        """Kill it with all that it has started, and wait. Its mounts go with its namespace.
+
+        Raises LabError if a process does not end, because it waits in the kernel.
+        """
+        self._process.terminate()
+        self._process.join(_ENDS_WITHIN_S)
+        stuck = self._process.is_alive()
+        if stuck:
+            self._process.kill()
         self._ours.close()
+        if stuck:
+            raise LabError(
+                f"a process that checks a disk did not end within {_ENDS_WITHIN_S:g} s after it was killed: it waits in "
+                f"the kernel, below process {self._process.pid}"
+            )
 
 
 def _serve(
@@ -214,30 +237,44 @@ def _serve(
 ) -> None:
     try:
         enter_own_namespace(parent)
+        outside = Path(f"/proc/self/fd/{os.open('/proc', os.O_RDONLY | os.O_DIRECTORY)}")
+        enter_own_processes(requests.fileno())
     except LabError as error:
         requests.send(error.message)
         return
     while True:
         try:
             acknowledged = requests.recv()
-        except EOFError:
-            return
+        except (EOFError, OSError):
+            os._exit(0)  # not through the clean-up of a program that this is only a copy of
         try:
             answer: Outcome | str = _mounted_and_checked(
-                device, filesystem, options, folder, check, acknowledged
+                device, filesystem, options, folder, check, acknowledged, outside
             )
+        except LabError as error:
+            answer = error.message
         except Exception as error:  # reported by the parent
             answer = f"{type(error).__name__}: {error}"
         requests.send(answer)
 
 
 def _mounted_and_checked(
-    device: str, filesystem: str, options: str, folder: Path, check: Check, acknowledged: Sequence[str]
+    device: str,
+    filesystem: str,
+    options: str,
+    folder: Path,
+    check: Check,
+    acknowledged: Sequence[str],
+    outside: Path,
 ) -> Outcome:
+    """``outside``: the /proc with all processes of the machine. Raises LabError if the device or its mount stays busy."""
     try:
         mount(device, folder, filesystem, options)
     except OSError as error:
+        if error.errno == errno.EBUSY:  # that says nothing about the file system
+            raise LabError(f"{error.strerror}: mounted by {mounters_of(device, outside)}") from error
         return Outcome(False, True, (), (), str(error.strerror))
+    number = folder.stat().st_dev
     try:
         try:
             found = check(folder, acknowledged)
@@ -245,7 +282,11 @@ def _mounted_and_checked(
             found = Findings(corrupt=(f"reading it: {error}",))
         errors = _errors_seen(device, filesystem)
     finally:
-        unmount(folder)
+        end_all_others()
+        try:
+            unmount(folder)
+        except OSError as error:
+            raise LabError(f"{error.strerror}: in use by {users_of(number, outside)}") from error
     return Outcome(True, bool(errors), found.lost, found.corrupt, errors)
 
 
@@ -259,7 +300,18 @@ def _errors_seen(device: str, filesystem: str) -> str:
 
 
 def _run(argv: Sequence[str]) -> tuple[int, str]:
-    done = subprocess.run(argv, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)
+    try:
+        done = subprocess.run(
+            argv,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            timeout=_FSCK_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return 124, f"{argv[0]} {argv[1]} did not end within {_FSCK_S:g} s"
     return (
         done.returncode,
         f"{argv[0]} {argv[1]} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}",

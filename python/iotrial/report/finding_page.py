@@ -67,8 +67,6 @@ _BRIEF = (
 #: sizes of a count in brackets: "faster in 2 (most: -8.2 % [-13.2, -4.3], workload bulk)"
 _SIZES = re.compile(r"(?<=\d|s) \((?!within)(?:most: )?[-+.\d]+ (?:%|times)[^()]*\)")
 NO_MECHANISM = "*Nobody has written down yet why.*"
-#: rules by which blocks are void, in words
-_VOID = {"warm_was_not_warm": "a warm run had to read from the device"}
 #: from a page to the folder of the documentation
 _DOCS = "../.."
 
@@ -253,10 +251,8 @@ def _limits(document: Document, *, changed: bool) -> Iterator[str]:
 
 
 def _in_brief(text: str) -> str:
-    """Return the first sentence, without advice, and with void rules in words."""
+    """Return the first sentence, without advice."""
     first, more, _ = text.partition(". ")
-    for rule, words in _VOID.items():
-        first = first.replace(rule, words)
     return f"{first}." if more else first
 
 

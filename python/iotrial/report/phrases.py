@@ -33,6 +33,12 @@ MOST_APART = 4.0
 SMALLER = "Any effect is smaller than "
 TIME_UNITS = frozenset({"s", "ms", "us", "µs", "ns"})
 
+#: rules by which blocks are void, in words: what happened, and what to change
+VOID_RULES = {
+    "warm_was_not_warm": "a warm run had to read from the device",
+    "setting_changed": "something else changed a setting during a run: stop what does it, such as tuned or a udev rule",
+}
+
 # Reasons of the analysis for an inconclusive effect.
 REASONS = {
     "budget_spent": "its interval is too wide",

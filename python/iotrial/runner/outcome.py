@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from iotrial.errors import KnobError, SettingChanged
 from iotrial.lab import cache
 from iotrial.lab.knob import RunContext
 from iotrial.runner import work_server
@@ -17,7 +18,8 @@ from iotrial.store.checks import BY_SECOND, FACTS, SERIES, by_word
 from iotrial.study.work import TO_DISK, JobContext, Work, to_take_off
 
 KERNEL_BLOCK = 512
-READ_BACK_FAILED = "read_back_failed"
+#: rules that void a block: the kernel does not take a setting; something else has changed it since
+READ_BACK_FAILED, SETTING_CHANGED = "read_back_failed", "setting_changed"
 #: Key among the checks of a run that made no use of the lab's devices.
 UNUSED = "unused"
 
@@ -34,6 +36,12 @@ class Outcome:
     failure: str | None = None
     void: str | None = None
     problem: str | None = None
+
+
+def voided(error: KnobError) -> Outcome:
+    """Return the outcome of a run without the setting that it was to have."""
+    rule = SETTING_CHANGED if isinstance(error, SettingChanged) else READ_BACK_FAILED
+    return Outcome(void=rule, problem=error.message)
 
 
 def outcome_of(

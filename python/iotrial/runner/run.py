@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import structs
 
 from iotrial.design.model import Arm, Condition, PlannedRun
-from iotrial.errors import KnobError, LabError, ProbeError, TargetError
+from iotrial.errors import KnobError, LabError, ProbeError, SettingChanged, TargetError
 from iotrial.knobs.declaration import Stage
 from iotrial.lab import cache, health
 from iotrial.lab.disk import DiskPlace
@@ -24,7 +24,14 @@ from iotrial.lab.knobs.mount import MountKnob
 from iotrial.lab.place import FULL, Place
 from iotrial.runner import file_server, mkfs_run
 from iotrial.runner.guest import MachineSpec
-from iotrial.runner.outcome import READ_BACK_FAILED, Outcome, failure_of, outcome_of, requested_of
+from iotrial.runner.outcome import (
+    SETTING_CHANGED,
+    Outcome,
+    failure_of,
+    outcome_of,
+    requested_of,
+    voided,
+)
 from iotrial.runner.probe_job import JobBuilder
 from iotrial.runner.resolve import KnobSetting
 from iotrial.runner.session import Session
@@ -73,6 +80,8 @@ class Runner:
         self._stretch_booted: tuple[str, int, int] | None = None
         self._compares_places = Stage.PLACE in stages
         self._entered: list[tuple[KnobSetting, RunContext]] = []
+        #: whether something else has changed a setting of the last run: the next one applies everything again
+        self._changed = False
         #: By workload: what a run of it was seen to use.
         self._seen: dict[str, Touched] = {}
         self._serving = Serving(root=session.resolved.root)
@@ -94,7 +103,9 @@ class Runner:
     def run(self, condition: Condition, run: PlannedRun, *, block: int) -> Outcome:
         """Set, prepare, measure, verify. Raises only if the lab itself is broken."""
         try:
-            return self._run(condition, run, block)
+            outcome = self._run(condition, run, block)
+            self._changed = outcome.void == SETTING_CHANGED
+            return outcome
         except BaseException as error:
             if not isinstance(error, Exception):  # a signal: the probe is still busy, and will be killed
                 self._entered.clear()
@@ -233,7 +244,7 @@ class Runner:
             subject, state, workload = self._prepare(condition, run, turns, place, stretch)
         except KnobError as error:
             health.check(place, error.message)
-            return Outcome(void=READ_BACK_FAILED, problem=error.message)
+            return voided(error)
         except LabError as error:
             health.check(place, error.message)
             raise
@@ -255,7 +266,7 @@ class Runner:
                 self._aside(subject, workload, workload.work.after())
                 wrong = self._serving.settle(subject, workload.work, answer) or self._serving.stop()
         except KnobError as error:
-            return Outcome(void=READ_BACK_FAILED, problem=error.message)
+            return voided(error)
         except TargetError as error:
             health.check(place, error.message, number=error.errno)
             return Outcome(failure=error.message)
@@ -321,6 +332,7 @@ class Runner:
             for every in session.places.values():
                 every.syncfs()
         by_stage = {stage: [t for t in turns if t.knob.stage is stage] for stage in Stage}
+        session.settings.forget()
         self._verify(subject, by_stage[Stage.MACHINE])
         # a place that is about to be reassembled gets its settings after that: until then they may not even
         # exist
@@ -328,7 +340,7 @@ class Runner:
             self._turn_settings(subject, turns)
         state = self._cache_state(by_stage[Stage.CACHE])
         fresh = cache.needs_fresh_mount(state)
-        treated = any(t.role is Role.TREATMENT for t in by_stage[Stage.MOUNT])
+        treated = self._changed or any(t.role is Role.TREATMENT for t in by_stage[Stage.MOUNT])
         # A run that leaves the neutral mount makes the next one begin by returning to it. The first run of a
         # block must do so, too.
         leaves = any(isinstance(t.knob, MountKnob) and t.knob.words(t.value) for t in by_stage[Stage.MOUNT])
@@ -372,6 +384,7 @@ class Runner:
                 if fresh and isinstance(other, DiskPlace):  # the work's data there must be cold, too
                     other.settle(always=False, fresh=True)
         self._verify(subject, by_stage[Stage.PLACE] + by_stage[Stage.MOUNT])
+        session.settings.applied(subject, turns)
         with self._time.part(Part.SETTINGS):
             self._enter(subject, by_stage[Stage.WORK])
         with self._time.part(Part.MOUNTS):
@@ -387,7 +400,7 @@ class Runner:
         # the scheduler first: changing it changes the others
         settings.sort(key=lambda t: t.knob.name != "block.scheduler")
         self._turn_through_neutral(subject, settings, verify=False)
-        if any(t.knob.stage is Stage.DEVICE for t in settings):
+        if self._changed or any(t.knob.stage is Stage.DEVICE for t in settings):
             with self._time.part(Part.SETTINGS):
                 self._session.settings.repin(subject.place)
         self._verify(subject, settings)
@@ -410,7 +423,19 @@ class Runner:
     def _verify(self, subject: RunContext, turns: Sequence[KnobSetting]) -> None:
         with self._time.part(Part.READ_BACK):
             for turn in turns:
-                turn.verify(subject)
+                try:
+                    turn.verify(subject)
+                except KnobError as error:
+                    if not turn.knob.open_to_others:
+                        raise
+                    # the kernel does not take it, or something else was quick: write it again and read it at once
+                    turn.write(subject)
+                    turn.verify(subject)
+                    raise SettingChanged(error, "before the run") from error
+
+    def _check_in_force(self, when: str) -> None:
+        with self._time.part(Part.READ_BACK):
+            self._session.settings.check_in_force(when)
 
     def _format_due(
         self, subject: RunContext, turns: list[KnobSetting], stretch: tuple[str, int, int] | None
@@ -483,8 +508,10 @@ class Runner:
 
         sampler = self._session.sampler
         with self._time.part(Part.START):
+            self._check_in_force("before the run")
             answer = run() if sampler is None else sampler.sampled(place, run)
             self._time.worked(answer)
+            self._check_in_force("after the run")
         return answer
 
     def _do(self, subject: RunContext, workload: Workload, job: dict[str, object]) -> dict[str, Any]:

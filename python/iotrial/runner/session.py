@@ -17,13 +17,13 @@ from typing import TypeVar
 from iotrial.design.model import Arm, Condition
 from iotrial.design.plan import Plan
 from iotrial.documents import plain
-from iotrial.errors import IotrialError, LabError, ProbeError, RequestError, RestoreError
+from iotrial.errors import IotrialError, LabError, ProbeError, RequestError, RestoreError, SettingChanged
 from iotrial.guest.machine import DiskImage
 from iotrial.lab import host, registry
 from iotrial.lab.directory import DirectoryPlace, make_folder
 from iotrial.lab.in_place import InPlace
 from iotrial.lab.journal import Entry, Journal
-from iotrial.lab.knob import FileSelection, RunContext, TakenError, WorkDraft
+from iotrial.lab.knob import FileSelection, RunContext, TakenError, Undone, WorkDraft
 from iotrial.lab.lock import MachineLock
 from iotrial.lab.objects.loop import LabLoop
 from iotrial.lab.objects.path import LabPath
@@ -86,6 +86,8 @@ class Session:
         #: By name: places of runs, and additional ones.
         self.places: dict[str, Place] = {}
         self.restored: tuple[Restored, ...] = ()
+        #: settings that something else had changed by the end: what was found, and what was done, in words
+        self.changed_at_end: list[str] = []
         self._lock = MachineLock()
         self._waiting = waiting
         self.files = FileSets(resolved, plan)
@@ -402,10 +404,23 @@ class Session:
 
     def _restore_settings(self) -> None:
         """Restore knobs that name a device while that device is still the lab's own."""
+        changed = self.settings.changed() if self._guest is None else ()
+        done: dict[str, list[str]] = {}
         for entry in reversed(self.journal.pending()):
             if entry.knob not in registry.objects():
+                did = "it is left alone"
                 with suppress(TakenError):  # ``restore`` checks it again and reports it
-                    registry.knob(entry.knob).undo(self.target, entry)
+                    undone = registry.knob(entry.knob).undo(self.target, entry)
+                    did = _DID[undone].format(entry.original)
+                done.setdefault(entry.knob, []).append(did)
+        for turn, error in changed:
+            what = "; ".join(dict.fromkeys(done.get(turn.knob.name, ["nothing was to be restored"])))
+            self.changed_at_end.append(f"{SettingChanged(error, 'at the end').message}; {what}")
+        self.settings.forget()
+
+    def who_changes_settings(self) -> tuple[str, ...]:
+        """Return who may have changed the settings of the last run, in words; nobody can in a guest."""
+        return self.settings.who_changes_them() if self._guest is None else ()
 
     # places
 
@@ -548,6 +563,15 @@ class Session:
             **({"shared": together} if together else {}),
             **({"disks": kinds} if (kinds := disk_kinds(self.resolved, self.folder)) else {}),
         }
+
+
+#: what was done about a setting that something else had changed
+_DID = {
+    Undone.RESTORED: 'the original "{}" is set again',
+    Undone.ALREADY: "this is the original value",
+    Undone.GONE: "it is gone",
+    Undone.FOREIGN: "it is left alone",
+}
 
 
 def _check_reach(resolved: Resolved, plan: Plan, owner: Mapping[str, int] | None, place: Place) -> None:

@@ -6,7 +6,9 @@ Changing the scheduler changes other settings of the queue; these are rewritten 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 
+from iotrial.errors import KnobError, LabError, SettingChanged, TargetError
 from iotrial.knobs.block import NR_REQUESTS
 from iotrial.knobs.declaration import Stage
 from iotrial.lab import registry
@@ -15,6 +17,8 @@ from iotrial.lab.disk import DiskPlace
 from iotrial.lab.in_place import InPlace
 from iotrial.lab.knob import RunContext
 from iotrial.lab.knobs.block_queue import BlockScheduler, pinned
+from iotrial.lab.knobs.setting import KernelFileKnob
+from iotrial.lab.machine.others import suspects
 from iotrial.lab.place import Place
 from iotrial.runner.resolve import KnobSetting, Resolved
 from iotrial.study.model import Setting
@@ -28,6 +32,8 @@ class Settings:
         self._subject_of = subject_of
         #: By name of the place.
         self._pins: dict[str, tuple[KnobSetting, ...]] = {}
+        #: what the last run has set that other programs can change, and on what
+        self._applied: tuple[RunContext, tuple[KnobSetting, ...]] | None = None
 
     def pinned(self) -> Mapping[str, str]:
         """Return the pinned values by knob name; where places differ, by place and knob name."""
@@ -124,6 +130,54 @@ class Settings:
                 turn.write(subject)
         for turn in pins:
             turn.verify(subject)
+
+    # what other programs may change meanwhile
+
+    def applied(self, subject: RunContext, turns: Iterable[KnobSetting]) -> None:
+        """Remember what a run has set."""
+        self._applied = subject, tuple(turn for turn in turns if turn.knob.open_to_others)
+
+    def forget(self) -> None:
+        """Forget what was set: the next run begins to change it."""
+        self._applied = None
+
+    def check_in_force(self, when: str) -> None:
+        """Read back what the last run has set and what is pinned there. Raises SettingChanged, which says ``when``."""
+        if self._applied is None:
+            return
+        subject, turns = self._applied
+        for turn in (*turns, *self._pins.get(subject.place.name, ())):
+            try:
+                turn.verify(subject)
+            except KnobError as error:
+                raise SettingChanged(error, when) from error
+
+    def changed(self) -> tuple[tuple[KnobSetting, KnobError], ...]:
+        """Return each of the settings of the last run that has another value by now."""
+        found = []
+        subject, turns = self._applied or (None, ())
+        for turn in turns:
+            assert subject is not None
+            try:
+                turn.verify(subject)
+            except KnobError as error:
+                found.append((turn, error))
+        return tuple(found)
+
+    def who_changes_them(self) -> tuple[str, ...]:
+        """Return who may have changed the settings of the last run, in words; they are written again for that."""
+        if self._applied is None:
+            return ()
+        subject, turns = self._applied
+        files = [(turn, turn.knob) for turn in turns if isinstance(turn.knob, KernelFileKnob)]
+        paths = [path for turn, knob in files for path in knob.paths(subject, turn.setting)]
+
+        def write_again() -> None:
+            with suppress(LabError, TargetError):
+                for turn, _ in files:
+                    turn.write(subject)
+
+        return suspects(paths, write_again)
 
 
 def _pin(setting: Setting) -> KnobSetting:

@@ -20,6 +20,7 @@ from iotrial.lab import host
 from iotrial.lab.guard import Consent
 from iotrial.paths import state_folder
 from iotrial.runner.durability_pass import DurabilityPass
+from iotrial.runner.outcome import SETTING_CHANGED
 from iotrial.runner.places import Where
 from iotrial.runner.planning import default_folder
 from iotrial.runner.progress import Watcher
@@ -314,6 +315,9 @@ def _conduct(
     try:
         with session.time.part(Part.LAB):
             session.close()
+        for text in session.changed_at_end:
+            watcher.say(text)
+            store.note(identity, SETTING_CHANGED, text)
     except Exception as error:
         # a lab that failed rarely closes well: the first error is the cause
         failed = failed or error

@@ -16,7 +16,7 @@ from iotrial.design.treatments import join
 from iotrial.errors import KnobError, LabError, ProbeError, RequestError, TargetError
 from iotrial.lab import health
 from iotrial.lab.knob import RunContext
-from iotrial.runner.outcome import READ_BACK_FAILED, UNUSED, Outcome
+from iotrial.runner.outcome import READ_BACK_FAILED, SETTING_CHANGED, UNUSED, Outcome
 from iotrial.runner.progress import Snapshot, Watcher
 from iotrial.runner.resolve import KnobSetting
 from iotrial.runner.run import NothingPrinted, Runner
@@ -47,6 +47,8 @@ from iotrial.store.records import observation_of, wash_in_check, washed_in
 FAILURES_TO_DROP = 3
 WASH_IN_FAILED = "wash_in_failed"
 READ_BACKS_TO_FAIL = 3
+#: a trial ends once so many blocks, and this share of all, are void because something else changed a setting
+CHANGES_TO_END, SHARE_TO_END = 3, 0.25
 VOIDS_TO_DROP = 20  # without one complete block in between
 
 
@@ -329,6 +331,7 @@ class Conductor:
             run.slot: run for run in self._unfinished.pop(line.condition.key, []) if run.block == block.index
         }
         void: tuple[str, str] | None = None
+        problems: list[object] = []
         observations: list[Observation] = []
         # a block that has begun is finished the way it began
         wash_in = washed_in(earlier.values()) if earlier else self._next_wash_in(line)
@@ -346,6 +349,8 @@ class Conductor:
             self._count_use(record)
             observations.append(observation_of(record))
             void = void or _void_of_record(record)
+            if record.checks.get("void") == SETTING_CHANGED:
+                problems.append(outcome.problem)
             if outcome.void == READ_BACK_FAILED:
                 self._count_read_back(outcome)
         rule, level = void or (None, None)
@@ -369,6 +374,8 @@ class Conductor:
         line.count_failures(observations, self._spec)
         line.block_s = time.monotonic() - began
         self._look(line)
+        if rule == SETTING_CHANGED:
+            self._check_changes(next(str(one) for one in problems if one is not None))
 
     def _run(
         self, condition: Condition, planned: PlannedRun, block: Block, *, wash_in: WashIn | None
@@ -480,6 +487,19 @@ class Conductor:
                 f"a setting cannot be applied ({self._read_backs} times): {outcome.problem}",
                 hint="the trial cannot continue; what was measured is kept",
             )
+
+    def _check_changes(self, problem: str) -> None:
+        """Raise LabError if something else changes the settings again and again; it says who that may be."""
+        changed = sum(block.void == SETTING_CHANGED for block in self._ended)
+        if changed < CHANGES_TO_END or changed < SHARE_TO_END * len(self._ended):
+            return
+        who = self._session.who_changes_settings()
+        named = f"; {'; '.join(who)}" if who else ""
+        raise LabError(
+            f"{changed} of {len(self._ended)} blocks are void: {problem}{named}",
+            hint="stop what changes it while the trial runs, then `iotrial resume`"
+            + ("" if who else "; udev rules, tuned and similar tools can do it, but none was found"),
+        )
 
     def _record(self, condition: Condition, block: Block, planned: PlannedRun, outcome: Outcome) -> RunRecord:
         started = outcome.started_ns or time.monotonic_ns()

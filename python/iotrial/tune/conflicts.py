@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from iotrial.lab.machine.others import SYSCTL_FOLDERS, UDEV_FOLDERS
 from iotrial.terminal import escape
 from iotrial.tune.devices import DeviceName, properties
 from iotrial.tune.machine import Machine
@@ -22,16 +23,6 @@ PAIRS = {
     "vm.dirty_background_bytes": "vm.dirty_background_ratio",
     "vm.dirty_background_ratio": "vm.dirty_background_bytes",
 }
-SYSCTL_FOLDERS = (
-    "/etc/sysctl.d",
-    "/run/sysctl.d",
-    "/usr/local/lib/sysctl.d",
-    "/usr/lib/sysctl.d",
-    "/lib/sysctl.d",
-)
-UDEV_FOLDERS = tuple(
-    f"{above}/udev/rules.d" for above in ("/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib")
-)
 TMPFILES_FOLDERS = ("/etc/tmpfiles.d", "/run/tmpfiles.d", "/usr/local/lib/tmpfiles.d", "/usr/lib/tmpfiles.d")
 TUNED_FOLDERS = ("/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned")
 #: scripts and units that run when everything else has been set

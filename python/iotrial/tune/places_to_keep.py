@@ -24,6 +24,7 @@ from iotrial.lab.knobs.machine import CPUS
 from iotrial.lab.knobs.memory import HUGE_PAGES, MIN_FREE
 from iotrial.lab.knobs.mount import family
 from iotrial.lab.knobs.setting import chosen_word
+from iotrial.lab.machine.others import UDEV_FOLDERS
 from iotrial.lab.target import MountInfo, unescape
 from iotrial.study.model import Setting
 from iotrial.terminal import escape
@@ -44,7 +45,6 @@ from iotrial.tune.choice import Choice
 from iotrial.tune.conflicts import (
     MARK,
     PAIRS,
-    UDEV_FOLDERS,
     Rival,
     Tuned,
     block_rivals,

@@ -8,9 +8,12 @@ standard error. Any other status means that the check itself failed.
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
@@ -24,6 +27,7 @@ MARKS = "IOTRIAL_MARKS"
 #: time for one check
 LIMIT_S = 50.0
 _MOST_SAID = 400
+_MOST_OUTPUT, _PIECE = 16 << 20, 1 << 16
 _LOST, _CORRUPT = "lost ", "corrupt "
 
 
@@ -75,22 +79,64 @@ def run_as(
     user: Mapping[str, int] | None,
     limit_s: float = LIMIT_S,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program as a user (None: as this process) until it ends. Raises OSError, subprocess.TimeoutExpired."""
+    """Run a program as a user (None: as this process) until it ends, whoever else has its output open by then.
+
+    At most 16 MiB of each output are kept. Raises OSError, subprocess.TimeoutExpired.
+    """
     other = user if user is not None and os.geteuid() == 0 else None
-    return subprocess.run(
-        argv,
-        cwd=cwd,
-        env=dict(environment),
-        input=stdin,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=limit_s,
-        check=False,
-        user=None if other is None else other["uid"],
-        group=None if other is None else other["gid"],
-        extra_groups=None if other is None else [],
-    )
+    with ExitStack() as stack:
+        given = stack.enter_context(tempfile.TemporaryFile("w+"))
+        given.write(stdin)
+        given.seek(0)
+        process = subprocess.Popen(
+            argv,
+            cwd=cwd,
+            env=dict(environment),
+            stdin=given,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            user=None if other is None else other["uid"],
+            group=None if other is None else other["gid"],
+            extra_groups=None if other is None else [],
+        )
+        stack.callback(process.wait)
+        stack.callback(process.kill)
+        ended = os.pidfd_open(process.pid)
+        stack.callback(os.close, ended)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        kept = {}
+        for pipe in (process.stdout, process.stderr):
+            stack.enter_context(pipe)
+            os.set_blocking(pipe.fileno(), False)
+            kept[pipe.fileno()] = bytearray()
+        if not _drain(kept, ended, time.monotonic() + limit_s):
+            raise subprocess.TimeoutExpired(argv, limit_s)
+        said, complained = (bytes(one).decode(errors="replace") for one in kept.values())
+        return subprocess.CompletedProcess(argv, process.wait(), said, complained)
+
+
+def _drain(kept: dict[int, bytearray], ended: int, deadline: float) -> bool:
+    """Read outputs until the process of a pidfd has ended; return whether it did in time. What is too long is dropped."""
+    open_ones = set(kept)
+    while (left := deadline - time.monotonic()) > 0.0:
+        ready = select.select([ended, *open_ones], [], [], left)[0]
+        over = ended in ready
+        for pipe in tuple(open_ones):
+            # of what others still write, no more than is kept
+            for _ in range(_MOST_OUTPUT // _PIECE if over else int(pipe in ready)):
+                try:
+                    piece = os.read(pipe, _PIECE)
+                except BlockingIOError:
+                    break
+                kept[pipe] += piece[: max(0, _MOST_OUTPUT - len(kept[pipe]))]
+                if not piece:
+                    open_ones.discard(pipe)
+                    break
+        if over:
+            return True
+    return False
 
 
 def _write(file: IO[str], acknowledged: Sequence[str]) -> None:

@@ -180,6 +180,7 @@ pub fn run(
         environment: environment.laid_out()?,
         folder,
         user: common.user,
+        groups: Vec::new(),
         traced: !own.touches.is_empty(),
         stdin: stdin.as_raw_fd(),
         stdout: drain.as_ref().map_or(stdout.as_raw_fd(), Drain::stdout),

@@ -8,7 +8,7 @@
 use std::ffi::{c_void, CString};
 use std::os::unix::io::RawFd;
 
-use libc::{c_int, c_long, c_ulong, mode_t, pid_t, rlimit, sigset_t};
+use libc::{c_int, c_long, c_ulong, gid_t, mode_t, pid_t, rlimit, sigset_t};
 
 use crate::error::{last_errno, Error, Result};
 use crate::identity::User;
@@ -21,6 +21,8 @@ pub struct Surroundings {
     pub environment: CArray,
     pub folder: Option<CString>,
     pub user: Option<User>,
+    /// Supplementary groups of the user.
+    pub groups: Vec<gid_t>,
     /// Stop it at its first instruction, to be traced by the thread that starts it (ptrace(2)).
     pub traced: bool,
     pub stdin: RawFd,
@@ -143,10 +145,13 @@ extern "C" fn child(errand: *mut c_void) -> c_int {
                 );
             }
             if let Some(user) = around.user {
-                let none = std::ptr::null::<libc::gid_t>();
                 step!(
-                    "drop supplementary groups",
-                    libc::syscall(libc::SYS_setgroups, 0, none)
+                    "change supplementary groups",
+                    libc::syscall(
+                        libc::SYS_setgroups,
+                        around.groups.len(),
+                        around.groups.as_ptr()
+                    )
                 );
                 step!(
                     "change the group",

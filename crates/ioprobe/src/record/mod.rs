@@ -27,7 +27,8 @@ use serde::Serialize;
 use self::decoder::{numbers_in, Decoder};
 use self::names::{NameHash, Names, MOST_WALKED};
 use crate::error::{last_errno, Doing, Error, Result};
-use crate::isolate::require_privilege;
+use crate::isolate::{adopt_orphans, require_privilege};
+use crate::process::stragglers;
 use crate::sys;
 use crate::trace::bpf::event::Event;
 use crate::trace::bpf::recorder::{Attached, Recorder};
@@ -207,6 +208,9 @@ fn record(options: &Options) -> Result<Report> {
     note_signals();
     // Before the command is started: it ends with us if anything fails.
     let recorder = Recorder::load(&calls::FORMS, options.ring_bytes)?;
+    if options.process.is_none() {
+        adopt_orphans()?;
+    }
     let mut subject = match options.process {
         Some(process) => Subject::running(process)?,
         None => Subject::Command(Command::hold(&options.command)?),
@@ -243,7 +247,11 @@ fn record(options: &Options) -> Result<Report> {
     let mut decoder = Decoder::new(writer, names, hash, recorder.uring);
     let attached = recorder.attach()?;
     subject.begin(&recorder, &mut decoder)?;
-    let stopped = follow(&recorder, &mut decoder, &mut subject);
+    let mut stopped = follow(&recorder, &mut decoder, &mut subject);
+    if options.process.is_none() {
+        // What the command has left running ends with the recording.
+        stopped = stopped.and(stragglers::sweep(false, true).map(drop));
+    }
     let left = finish_events(attached, &recorder, &mut decoder, stopped)?;
     let beyond = decoder.counts.beyond + left;
     let lost = recorder.lost()? + beyond;

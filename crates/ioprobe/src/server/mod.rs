@@ -87,6 +87,7 @@ pub fn start(request: ServerStart, starter: &mut Starter, isolated: bool) -> Res
         environment: environment.laid_out()?,
         folder: request.cwd.as_deref().map(c_text).transpose()?,
         user: request.user,
+        groups: Vec::new(),
         traced: false,
         stdin: stdin.as_raw_fd(),
         stdout: log.as_raw_fd(),

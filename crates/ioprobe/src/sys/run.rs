@@ -33,6 +33,7 @@ pub fn run(request: Run, starter: &mut Starter, isolated: bool) -> Result<Value>
         environment: environment.laid_out()?,
         folder: request.cwd.as_deref().map(c_text).transpose()?,
         user: request.user,
+        groups: request.groups,
         traced: false,
         stdin: stdin.as_raw_fd(),
         stdout: out_writing.as_raw_fd(),

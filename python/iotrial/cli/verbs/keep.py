@@ -33,7 +33,9 @@ def command(trial: str | None, as_json: bool) -> None:
     machine = machine_here()
     records = Records(machine)
     with records.lock():
-        every = records.all()
+        every, damaged = records.read()
+        for damage in damaged:
+            warn(f"a record cannot be read: {damage}")
         pending = [one for one in every if one.state == "pending"]
         if not pending:
             lost = next((one for one in reversed(every) if one.state == "reverted" and one.why), None)
@@ -48,6 +50,9 @@ def command(trial: str | None, as_json: bool) -> None:
                 hint="`iotrial revert`, then `iotrial apply` again",
             )
         kept = keep_record(records, record, partial(watchdog.disarm, machine, record.timer))
+    for step in kept.steps:
+        if (drift := step.drift(machine)) is not None:
+            warn(f"setting changed by something else since `iotrial apply`: {step.target}: {drift}")
     for problem in kept.problems:
         warn(problem)
     if as_json:

@@ -42,6 +42,7 @@ class MountKnob(Knob):
 
     requirement = Requirement(root=True, labs=DISK_LABS)
     remountable = True
+    open_to_others = True
 
     def words(self, value: str) -> tuple[str, ...]:
         """Return the mount options for a value."""
@@ -166,7 +167,7 @@ class MountOption(MountKnob, declared.MountOption):
                 hint="try it on a copy: --copy-from FOLDER",
             )
         about = self._about(setting, values)
-        subject.journal.record(
+        entry = subject.journal.record(
             self.name,
             {"mount": place.mount_point, "option": about},
             _live(subject.target, str(place.device), about),
@@ -175,6 +176,7 @@ class MountOption(MountKnob, declared.MountOption):
             boot_id=subject.boot_id,
             trial=subject.trial,
         )
+        place.options_before[about] = entry.original
 
     def undo(self, target: Target, entry: Entry) -> Undone:
         mount, about = entry.address.get("mount", ""), entry.address.get("option", "")
@@ -243,28 +245,26 @@ class MountOption(MountKnob, declared.MountOption):
         place.want_options(self._wish(setting, value), self.words(value), remountable=False)
 
     def _set_in_place(self, subject: RunContext, place: InPlace, setting: Setting, value: str) -> None:
-        named = dict(setting.options).get("option") or value
-        entry = next(
-            entry
-            for entry in subject.journal.pending()
-            if entry.knob == self.name
-            and entry.address.get("mount") == place.mount_point
-            and (named == "default" or entry.address.get("option") == family(named))
-        )
-        word = entry.original if value == "default" else value
+        _, word = _in_place(place, setting, value)
         info = _mounted(self.name, subject)
         subject.target.mount(info.source, info.target, info.type, remount_words(info, word))
-        found = _live(subject.target, str(place.device), entry.address["option"])
+        self._verify_in_place(subject, place, setting, value)
+
+    def _verify_in_place(self, subject: RunContext, place: InPlace, setting: Setting, value: str) -> None:
+        about, word = _in_place(place, setting, value)
+        found = _live(subject.target, str(place.device), about)
         if found != word:
             raise KnobError(self.name, place.label, wrote=word, found=found)
-        subject.work.options_in_place[entry.address["option"]] = value
 
     def read(self, subject: RunContext, setting: Setting) -> str:
         _mounted(self.name, subject)
-        if isinstance(subject.place, InPlace):
-            about = family(dict(setting.options).get("option", setting.value))
-            found = subject.work.options_in_place
-            return found.get(about) or next(iter(found.values()), "default")
+        place = subject.place
+        if isinstance(place, InPlace):
+            if not place.options_before:
+                return "default"  # nothing has been changed yet
+            about, before = _in_place(place, setting, "default")
+            found = _live(subject.target, str(place.device), about)
+            return "default" if found == before else found
         words = disk_place(self.name, subject.place).options_of(self._wish(setting, setting.value))
         return words[0] if words else "default"
 
@@ -273,12 +273,17 @@ class MountOption(MountKnob, declared.MountOption):
 
     def verify(self, subject: RunContext, setting: Setting, value: str) -> None:
         # The kernel omits its defaults from mountinfo and rewrites other options; what it cannot do, it refuses at mount(2).
-        # ext4 lists all options in its own file. Any option that is shown must have the wanted value.
+        # ext4 lists all options in its own file. Any option that is shown must have the wanted value, and what is shown must
+        # stay as it was right after the mount.
+        if isinstance(subject.place, InPlace):
+            self._verify_in_place(subject, subject.place, setting, value)
+            return
         super().verify(subject, setting, value)
-        if value == "default" or isinstance(subject.place, InPlace):
+        every = self._shown(subject)
+        self._verify_unchanged(subject, every)
+        if value == "default":
             return
         key, equals, wanted = value.partition("=")
-        every = self._shown(subject)
         if equals:
             shown = [o for o in every if o.partition("=")[0] == key]
             same = [
@@ -290,11 +295,30 @@ class MountOption(MountKnob, declared.MountOption):
         if shown and not same:
             raise KnobError(self.name, self.where(subject, setting), wrote=value, found=shown[0])
 
+    def _verify_unchanged(self, subject: RunContext, every: list[str]) -> None:
+        place = disk_place(self.name, subject.place)
+        if place.shown is None:
+            place.shown = every
+        if place.shown != every:
+            lost, new = (",".join(sorted(one)) for one in (
+                set(place.shown) - set(every), set(every) - set(place.shown)
+            ))  # fmt: skip
+            raise KnobError(self.name, place.label, wrote=lost or "not set", found=new or "not set")
+
     def _shown(self, subject: RunContext) -> list[str]:
         options = ""
         if disk_place(self.name, subject.place).filesystem == "ext4":
             options = subject.target.read_or_none(f"/proc/fs/ext4/{subject.place.device}/options") or ""
         return sorted(_mounted(self.name, subject).options) + options.split()
+
+
+def _in_place(place: InPlace, setting: Setting, value: str) -> tuple[str, str]:
+    """Return the family of the option that a setting is about, and the option as the kernel shows it for this value."""
+    named = dict(setting.options).get("option") or next(
+        (one for one in (value, setting.value) if one != "default"), None
+    )
+    about = next(iter(place.options_before)) if named is None else family(named)
+    return about, place.options_before[about] if value == "default" else value
 
 
 def _live(target: Target, device: str, about: str) -> str:

@@ -24,6 +24,8 @@ class KernelFileKnob(Knob):
     It outlives the conductor, so it is journaled.
     """
 
+    open_to_others = True
+
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         """Return the first level: any value will do, as long as every arm passes through it."""
         return levels[0] if levels else self.parse(setting)

@@ -1,8 +1,8 @@
 """A command that prints a number.
 
-It runs in a shell, as the user who called iotrial, at most every N seconds, and is ended after the timeout with everything in
-its process group. The value of a window is the mean of what it printed from begin to end; with ``rate`` it is a counter, and
-the value its growth per second.
+It runs in a shell, as the user who called iotrial, at most every N seconds, and is ended after the timeout. Whatever it has
+started ends with it. The value of a window is the mean of what it printed from begin to end; with ``rate`` it is a counter,
+and the value its growth per second.
 """
 
 from __future__ import annotations
@@ -10,18 +10,15 @@ from __future__ import annotations
 import math
 import os
 import pwd
-import select
-import signal
-import subprocess
-import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
-from iotrial.errors import RequestError
+from iotrial.errors import ProbeError, RequestError, TargetError
 from iotrial.live.sources.base import RANGE, Metric, MetricLost, Polled, Reading, WindowVoid, elapsed_s
 from iotrial.ownership import invoking_user
+from iotrial.probe.client import Probe
 from iotrial.units import measured
 
 #: unless every= and timeout= say otherwise
@@ -68,85 +65,50 @@ def number_of(output: str, name: str) -> float:
 
 
 def output_of(command: str, *, within_s: float) -> str:
-    """Run a shell command and return its standard output. Raises MetricLost if it fails, or does not end in time."""
-    deadline, who = time.monotonic() + within_s, _identity()
+    """Run a shell command and return its standard output. Raises MetricLost if it fails, or does not end in time.
+
+    A probe of its own runs it, so that nothing that the command has started outlives it, nor this process.
+    """
+    who = _identity()
     try:
-        process = subprocess.Popen(
-            ("/bin/sh", "-c", command),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            user=who.uid,
-            group=who.gid,
-            extra_groups=who.groups,
-            env=who.environment,
-        )
-    except OSError as error:
-        raise MetricLost(f"cannot start the command {command!r}: {error.strerror}") from error
-    assert process.stdout is not None
-    assert process.stderr is not None
-    output = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
-    try:
-        ended = _drain(output, deadline) and _ends(process, deadline)
-        whole, errors = (bytes(one).decode("utf-8", "replace") for one in output.values())
-    finally:
-        if process.poll() is None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-        process.stdout.close()
-        process.stderr.close()
-        with suppress(subprocess.TimeoutExpired):  # it may hang in the kernel
-            process.wait(timeout=1.0)
-    if not ended:
+        with Probe(isolate=False) as probe:
+            done = probe.call(
+                "run",
+                argv=["/bin/sh", "-c", command],
+                environment=who.environment,
+                cwd=str(Path.cwd()),
+                timeout_s=within_s,
+                output_limit=_MOST_OUTPUT,
+                **who.user,
+            )
+    except (ProbeError, TargetError) as error:
+        raise MetricLost(f"cannot start the command {command!r}: {error.message}") from error
+    if done["timed_out"]:
         raise MetricLost(f"the command {command[:80]!r} did not end within {within_s:.1f} s, and was killed")
-    if process.returncode != 0:
-        tail = " ".join(errors.split())[-200:]
-        raise MetricLost(f"the command {command[:80]!r} failed with status {process.returncode}: {tail!r}")
-    return whole
+    if done["exit"] != 0:
+        status = f"signal {done['signal']}" if done["exit"] is None else f"status {done['exit']}"
+        tail = " ".join(str(done["stderr"]).split())[-200:]
+        raise MetricLost(f"the command {command[:80]!r} failed with {status}: {tail!r}")
+    return str(done["stdout"])
 
 
 @dataclass(frozen=True, slots=True)
 class _Identity:
-    """The user who runs a command; None: the present one."""
+    """The user who runs a command, in the form of the probe's protocol; empty: the present one."""
 
-    uid: int | None = None
-    gid: int | None = None
-    groups: list[int] | None = None
-    environment: dict[str, str] | None = None
+    user: dict[str, object]
+    environment: dict[str, str]
 
 
 def _identity() -> _Identity:
     """Return the user who called iotrial, if that is another one: under sudo."""
     uid, gid = invoking_user()
     if os.geteuid() != 0 or uid == 0:
-        return _Identity()
+        return _Identity({}, dict(os.environ))
     try:
         entry = pwd.getpwuid(uid)
     except KeyError:
-        return _Identity(uid, gid, [gid])
+        return _Identity({"user": {"uid": uid, "gid": gid}, "groups": [gid]}, dict(os.environ))
     own = {"HOME": entry.pw_dir, "USER": entry.pw_name, "LOGNAME": entry.pw_name}
-    return _Identity(uid, gid, os.getgrouplist(entry.pw_name, gid), {**os.environ, **own})
-
-
-def _drain(output: dict[int, bytearray], deadline: float) -> bool:
-    """Read both outputs to their ends, and return whether they ended in time. What is too long is read and dropped."""
-    open_ones = set(output)
-    while open_ones:
-        left = deadline - time.monotonic()
-        if left <= 0.0:
-            return False
-        for file in select.select(list(open_ones), [], [], left)[0]:
-            piece = os.read(file, _MOST_OUTPUT)
-            if not piece:
-                open_ones.discard(file)
-            kept = output[file]
-            kept += piece[: max(0, _MOST_OUTPUT - len(kept))]
-    return True
-
-
-def _ends(process: subprocess.Popen[bytes], deadline: float) -> bool:
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=max(0.01, deadline - time.monotonic()))
-        return True
-    return False
+    groups = os.getgrouplist(entry.pw_name, gid)
+    return _Identity({"user": {"uid": uid, "gid": gid}, "groups": groups}, {**os.environ, **own})
