@@ -19,6 +19,8 @@ from typing import TypeGuard
 MAX_BYTES = 2**63 - 1
 #: measured values outside are not plausible, and their squares, sums or ratios could leave the range of floating point
 LARGEST, SMALLEST = 1e100, 1e-100
+#: what is computed from them may be larger, by units and sums; its square is still a number
+_LARGEST_COMPUTED = 1e150
 
 _SIZES: Mapping[str, int] = {
     "B": 1,
@@ -81,7 +83,7 @@ class UnitError(ValueError):
         self.hint = hint
 
 
-def is_number(value: object, most: float = LARGEST) -> TypeGuard[float]:
+def is_number(value: object, most: float = _LARGEST_COMPUTED) -> TypeGuard[float]:
     """Return whether a value from JSON is a finite number of at most this magnitude; a boolean is none."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= most
 
@@ -100,7 +102,7 @@ def measured(value: object) -> float | None:
         value = float(text)
         if value == 0 and re.match("[^1-9eE]*[1-9]", text):  # too small for a float
             return None
-    if not is_number(value):
+    if not is_number(value, LARGEST):
         return None
     if value == 0:
         return 0.0

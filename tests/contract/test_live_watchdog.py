@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from iotrial.live import watchdog
 from iotrial.live.watchdog import heartbeat_path, stand_by
 from iotrial.probe.client import Probe
 from iotrial.store.states import ProcessIdentity, identity
+from iotrial.tune.watchdog import detach
 from own_lock import a_lock_of_its_own
 
 __all__ = ["a_lock_of_its_own"]
@@ -124,3 +126,48 @@ def test_a_silent_trial_has_more_time_if_the_watchdog_was_held_up_too(
         conductor.kill()
     assert conductor.wait(10) == -signal.SIGKILL
     looking.wait(30)
+
+
+def test_a_watchdog_that_is_killed_is_started_again_until_it_ends_by_itself(tmp_path: Path) -> None:
+    """The first two runs die of SIGKILL, as fast as they can; the third ends."""
+    runs = tmp_path / "runs of it"
+    script = f"echo run >> '{runs}'; [ $(wc -l < '{runs}') -ge 3 ] || kill -9 $$"
+    detach(["/bin/sh", "-c", script])
+    late = time.monotonic() + 20
+    while not (runs.exists() and len(runs.read_text().splitlines()) == 3):
+        assert time.monotonic() < late
+        time.sleep(0.05)
+    time.sleep(1.5)
+    assert len(runs.read_text().splitlines()) == 3
+
+
+def test_an_unreadable_heartbeat_is_no_end_of_the_trial(heartbeats: Path, change: Path) -> None:
+    """A folder in its place: only whether the trial lives is known, and it does not."""
+    process = subprocess.Popen(["sleep", "600"])
+    conductor = identity(process.pid)
+    heartbeat_path(TRIAL, conductor.pid).mkdir()
+    assert watchdog._until(heartbeat_path(TRIAL, conductor.pid)) == float("inf")
+    process.kill()
+    process.wait()
+    heartbeat_path(TRIAL, conductor.pid).rmdir()
+    heartbeat_path(TRIAL, conductor.pid).touch()
+    stand_by(TRIAL, conductor)
+    assert not change.exists()
+
+
+def test_what_fails_to_be_undone_is_tried_again_and_logged(
+    change: Path, dead: ProcessIdentity, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = [OSError(24, "Too many open files"), RuntimeError("unforeseen")]
+    plain = watchdog.restore
+
+    def restore(*arguments: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return plain(*arguments)
+
+    monkeypatch.setattr(watchdog, "restore", restore)
+    stand_by(TRIAL, dead)
+    assert not failures
+    assert not change.exists()
+    assert "has set today's settings again" in (state / "watchdog.log").read_text()

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,7 +81,7 @@ class Site:
 
     def environment(self, probe: Path) -> dict[str, str]:
         # with the last one, tests of other workers know whose processes these are
-        names = ("PATH", "HOME", "PYTEST_XDIST_WORKER")
+        names = ("PATH", "HOME", "PYTHONPATH", "PYTEST_XDIST_WORKER")
         kept = {name: os.environ[name] for name in names if name in os.environ}
         return {**kept, "XDG_STATE_HOME": str(self.state_home), "IOTRIAL_PROBE": str(probe), "TERM": "dumb"}
 
@@ -117,13 +117,14 @@ class Site:
         kinds: tuple[str, ...] = (),
         kill_after: float | None = None,
         signal_number: int = signal.SIGKILL,
+        environment: Mapping[str, str] | None = None,
     ) -> Ended:
         """Run the program to its end, or kill it: at a step, or after some seconds."""
         steps = self.output / "steps"
         steps.unlink(missing_ok=True)
         pid = self._forks.begin(
-            argv=argv, environment=self.environment(probe or find_binary()), cwd=str(self.folder),
-            output=str(self.output), die_at=die_at, kinds=kinds,
+            argv=argv, environment={**self.environment(probe or find_binary()), **(environment or {})},
+            cwd=str(self.folder), output=str(self.output), die_at=die_at, kinds=kinds,
         )  # fmt: skip
         began = time.monotonic()
         if kill_after is not None:

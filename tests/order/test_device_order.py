@@ -37,7 +37,7 @@ class Disk(Recording):
         self.stages: list[str] = []
 
     def _stage(self) -> str:
-        entries = [json.loads(path.read_text()) for path in self.journal.glob("*.entry")]
+        entries = [json.loads(path.read_text().splitlines()[0]) for path in self.journal.glob("*.entry")]
         return next((e["identity"]["stage"] for e in entries if e["knob"] == "lab.device"), "none")
 
     def call(self, verb: str, **fields: Any) -> dict[str, Any]:

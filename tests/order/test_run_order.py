@@ -166,7 +166,7 @@ def test_queue_settings_are_journaled_before_they_are_written_and_the_scheduler_
 ) -> None:
     opened("files/permissions", workload=["probe"])
     entries = sorted((state / "journal").glob("*.entry"))
-    knobs = [json.loads(path.read_text())["knob"] for path in entries]
+    knobs = [json.loads(path.read_text().splitlines()[0])["knob"] for path in entries]
     assert knobs[:3] == ["lab.process", "lab.path", "lab.loop"]
     assert knobs[-1] == "block.scheduler"
     assert set(knobs[3:]) == {
@@ -193,7 +193,7 @@ class Kernel(Recording):
         self.unannounced: list[tuple[str, str]] = []
 
     def _write(self, path: str, data: str) -> None:
-        entries = [json.loads(file.read_text()) for file in self.journal.glob("*.entry")]
+        entries = [json.loads(file.read_text().splitlines()[0]) for file in self.journal.glob("*.entry")]
         allowed = [
             v for e in entries if e["address"].get("path") == path for v in (*e["ours"], e["original"])
         ]

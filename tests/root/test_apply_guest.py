@@ -70,6 +70,22 @@ def test_the_timer_takes_back_what_nobody_keeps(guest: Guest) -> None:
     assert "nothing waits to be kept" in guest.run("iotrial keep", status=2)
 
 
+def test_the_timer_takes_back_beside_a_record_that_cannot_be_read_and_without_udevadm(guest: Guest) -> None:
+    """The record of another trial is spoiled for good; a program that was there at apply is gone."""
+    before = guest.run(STATE)
+    guest.run(
+        f"{APPLY} --within 10s; echo spoiled > /var/lib/iotrial/applied/ffffffff.json; mv $(which udevadm) /run/gone"
+    )
+    guest.wait_until("cat /proc/sys/vm/swappiness", "60")
+    guest.wait_until("grep -c 'not kept in time' /var/lib/iotrial/watchdog.log", "1")
+    guest.run("mv /run/gone /usr/bin/udevadm")
+    assert guest.run(STATE) == before
+    assert "not kept in time" in guest.run("journalctl --no-pager -t iotrial")
+    assert "ffffffff.json" in guest.run("iotrial revert 2>&1", status=5)
+    guest.run("iotrial revert --force", status=5)
+    assert "Nothing is applied" in guest.run("iotrial revert")
+
+
 def test_a_power_cut_before_keep_is_taken_back_at_the_next_boot(guest: Guest) -> None:
     before, etc = guest.run(STATE), guest.run(ETC)
     guest.run(APPLY)

@@ -136,7 +136,10 @@ def test_of_a_trial_cut_off_a_damaged_entry_is_named_and_the_others_are_put_back
     with at_work(state, study(tmp_path)) as trial:
         send(trial, signal.SIGKILL)
         trial.process.wait()
-        paths = {json.loads(path.read_text())["address"].get("path"): path for path in entries(state)}
+        paths = {
+            json.loads(path.read_text().splitlines()[0])["address"].get("path"): path
+            for path in entries(state)
+        }
         assert len(paths) > 5
         garbled, foreign = paths[str(PRESSURE)], paths[str(EXPIRE)]
         garbled.write_text("{")
@@ -188,9 +191,9 @@ def test_a_loop_device_taken_by_a_stranger_is_named_blocks_no_other_trial_and_ca
     )  # fmt: skip
     with at_work(state, str(path)) as trial:
         devices = {
-            json.loads(entry.read_text())["address"].get("device")
+            json.loads(entry.read_text().splitlines()[0])["address"].get("device")
             for entry in entries(state)
-            if json.loads(entry.read_text())["knob"] == "lab.loop"
+            if json.loads(entry.read_text().splitlines()[0])["knob"] == "lab.loop"
         }
         send(trial, signal.SIGKILL)
         trial.process.wait()
@@ -211,7 +214,7 @@ def test_a_loop_device_taken_by_a_stranger_is_named_blocks_no_other_trial_and_ca
             other = iotrial("run", command_study(tmp_path, ["test", "-n", "{word}"], lab="image"))
             assert other.returncode in (0, 3), other.stderr
             number = max(kept)
-            before = json.loads((state / "journal" / f"{number:06d}.entry").read_text())
+            before = json.loads((state / "journal" / f"{number:06d}.entry").read_text().splitlines()[0])
             unknown = iotrial("restore", "--accept", str(number), "--accept", "999")
             assert unknown.returncode == 2
             assert "999" in unknown.stderr

@@ -127,6 +127,13 @@ def trial_id(state: Path) -> str:
     return str(found)
 
 
+def newest_trial(state: Path) -> str:
+    connection = sqlite3.connect(state / "trials.db")
+    *_, (found,) = connection.execute("SELECT id FROM trial ORDER BY rowid")
+    connection.close()
+    return str(found)
+
+
 def voids(state: Path) -> list[str]:
     """Return the rules of the void blocks."""
     connection = sqlite3.connect(state / "trials.db")
@@ -237,6 +244,44 @@ def test_the_watchdog_sets_the_settings_again_when_iotrial_dies_or_hangs(
     assert len(stored_runs(state)) > before
     assert set(voids(state)) <= {"cut_off"}
     assert service.ahead == TODAY
+    nothing_left(state)
+
+
+@pytest.mark.parametrize("times", [1, pytest.param(20, marks=pytest.mark.long)])
+def test_killed_together_with_its_watchdog_the_settings_are_set_again(
+    state: Path, service: Service, times: int
+) -> None:
+    """The watchdog's parent, a shell whose command line names neither Python nor iotrial, starts it again."""
+    took_s = []
+    for _ in range(times):
+        trial = Trial(state, *service.words("--blocks", "1000", "--no-stop"), verb="live")
+        trial.until(lambda: service.ahead == LOW, "a window with the other setting")
+        (watching,) = processes_with(newest_trial(state))
+        os.kill(watching, signal.SIGKILL)
+        trial.process.send_signal(signal.SIGKILL)
+        began = time.monotonic()
+        assert eventually(lambda: service.ahead == TODAY, REVERTED_WITHIN_S)
+        took_s.append(time.monotonic() - began)
+        assert eventually(lambda: not processes_with(newest_trial(state)), 10)
+        assert eventually(lambda: not processes_with("echo -1000 2>/dev/null"), 10)
+        trial.process.communicate()
+        assert entries(state) == []
+        assert "has set today's settings again" in events(state, "watchdog")[-1]
+    print(f"{times} times: {min(took_s):.2f} to {max(took_s):.2f} s")
+    nothing_left(state)
+
+
+def test_a_watchdog_that_is_killed_alone_is_started_again(state: Path, service: Service) -> None:
+    trial = Trial(state, *service.words("--blocks", "1000", "--no-stop"), verb="live")
+    trial.until_runs(1)
+    (first,) = processes_with(newest_trial(state))
+    os.kill(first, signal.SIGKILL)
+    assert eventually(lambda: processes_with(newest_trial(state)) not in ([], [first]), 10)
+    trial.until(lambda: service.ahead == LOW, "a window with the other setting")
+    trial.process.send_signal(signal.SIGKILL)
+    assert eventually(lambda: service.ahead == TODAY, REVERTED_WITHIN_S)
+    trial.process.communicate()
+    assert eventually(lambda: not processes_with(newest_trial(state)), 10)
     nothing_left(state)
 
 

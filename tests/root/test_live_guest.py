@@ -134,6 +134,22 @@ def test_when_the_unit_is_killed_its_watchdog_survives_and_sets_the_settings_aga
     served.counted_well()
 
 
+def test_when_unit_and_watchdog_are_killed_at_once_systemd_starts_the_watchdog_again(served: Served) -> None:
+    served.start()
+    watchdog = served.guest.run(WATCHDOGS).split()[0]
+    served.guest.run(f"systemctl kill -s KILL {UNIT} {watchdog}")
+    began = time.monotonic()
+    served.guest.wait_until(f"cat {served.queue}/read_ahead_kb", TODAY)
+    took_s = time.monotonic() - began
+    print(f"{took_s:.1f} s")
+    assert took_s < 60  # emulated, and so several times slower
+    served.nothing_left()
+    (text,) = served.stored()["events"]
+    assert "has set today's settings again" in text
+    assert "has set today's settings again" in served.guest.run("cat /var/lib/iotrial/watchdog.log")
+    assert "has set today's settings again" in served.guest.run("journalctl --no-pager -t iotrial")
+
+
 def test_a_machine_that_slept_voids_the_block_and_the_trial_goes_on(served: Served) -> None:
     """Suspended to memory (ACPI S3). Suspended to idle, this machine has nothing that wakes it."""
     guest = served.guest

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from breaking import processes_with
+from breaking import eventually, processes_with
 from running import iotrial
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "record.schema.json").read_text())
@@ -139,6 +139,81 @@ def test_a_signal_ends_the_recording_cleanly(data: Path, tmp_path: Path, number:
         running.wait()
         assert running.stdout
         running.stdout.close()
+
+
+def killed_recording(
+    data: Path, trace: Path, script: str
+) -> tuple[subprocess.Popen[bytes], subprocess.Popen[bytes], list[int]]:
+    """Record a command until it runs; return the recording, a process that is none of it, and those of the recording."""
+    foreign = subprocess.Popen(["sleep", "600"])
+    recording = subprocess.Popen(
+        [sys.executable, "-m", "iotrial", "record", "-o", str(trace), "--", *PYTHON, script],
+        cwd=data,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    assert recording.stdout
+    assert recording.stdout.readline() == b"ready\n"
+    recording.stdout.close()
+    (probe,) = children(recording.pid)
+    return recording, foreign, [probe, *children(probe)]
+
+
+def children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.root
+def test_a_killed_recording_ends_its_command_and_completes_the_trace(data: Path, tmp_path: Path) -> None:
+    script = f"{READ_TWICE}; print('ready', flush=True); import time; time.sleep(60)"
+    recording, foreign, its = killed_recording(data, tmp_path / "t", script)
+    recording.kill()
+    recording.wait()
+    assert eventually(lambda: not any(map(lives, its)), 5)
+    assert "cut off" not in iotrial("show", str(tmp_path / "t")).stdout
+    assert iotrial("restore").stdout == "Nothing to restore.\n"
+    assert foreign.poll() is None
+    foreign.kill()
+    foreign.wait()
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("recorder_too", [False, True])
+def test_what_goes_on_after_a_killed_recording_is_named_and_ended_on_request(
+    data: Path, tmp_path: Path, recorder_too: bool
+) -> None:
+    """A command that ignores SIGTERM, with a child of its own."""
+    script = (
+        "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); child = os.fork(); "
+        "child and print('ready', flush=True); time.sleep(60)"
+    )
+    recording, foreign, its = killed_recording(data, tmp_path / "t", script)
+    its += children(its[-1])
+    assert len(its) == 3
+    for pid in [recording.pid, *its[:1]] if recorder_too else [recording.pid]:
+        os.kill(pid, signal.SIGKILL)
+    recording.wait()
+    left = its[1:] if recorder_too else its
+    assert eventually(lambda: lives(its[0]) is not recorder_too, 5)
+    time.sleep(0.5)
+    named = iotrial("restore", "--json", check=5)
+    rows = json.loads(named.stdout)["restored"]
+    assert sorted(int(row["target"].split()[1]) for row in rows) == sorted(left)
+    assert {row["outcome"] for row in rows} == {"still running"}
+    assert all(map(lives, left)), "nothing is ended without --end"
+    iotrial("restore", "--end")
+    assert not any(map(lives, left))
+    assert foreign.poll() is None
+    foreign.kill()
+    foreign.wait()
 
 
 @pytest.mark.parametrize(

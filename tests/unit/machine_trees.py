@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Sequence
 from pathlib import Path
 
+from iotrial.errors import LabError
 from iotrial.knobs.declaration import Safety
 from iotrial.lab.target import MountInfo
 from iotrial.study.model import Better, Scale
@@ -108,13 +110,19 @@ class Crash(BaseException):
 
 
 class FakeMachine(Machine):
-    """A machine on a tree. ``crash_at``: the number of the primitive at which it stops. ``ran``: the programs it started."""
+    """A machine on a tree. ``crash_at``: the number of the primitive at which it stops. ``ran``: the programs it started.
+
+    ``missing``: programs that are not installed; ``full``: folders on a disk without space; ``now_s``: the time since boot.
+    """
 
     def __init__(self, root: Path, crash_at: int | None = None) -> None:
         super().__init__(root)
         self.ticks, self.crash_at = 0, crash_at
         self.ran: list[tuple[str, ...]] = []
         self.refused: set[str] = set()
+        self.missing: set[str] = set()
+        self.full: set[str] = set()
+        self.now_s = 1000.0
 
     def tick(self) -> None:
         self.ticks += 1
@@ -123,10 +131,15 @@ class FakeMachine(Machine):
 
     @property
     def uptime_s(self) -> float:
-        return 1000.0
+        return self.now_s
+
+    def has_program(self, name: str) -> bool:
+        return name not in self.missing
 
     def replace(self, path: str, content: bytes, *, like: FileFacts) -> None:
         self.tick()
+        if any(path.startswith(folder) for folder in self.full):
+            raise OSError(errno.ENOSPC, "No space left on device")
         self.at(path).with_name(self.at(path).name + DRAFT).write_bytes(content[: len(content) // 2])
         self.tick()
         super().replace(path, content, like=like)
@@ -156,25 +169,30 @@ class FakeMachine(Machine):
         self.tick()
         text = self.text(path) or ""
         if path in self.refused:
-            value = text
+            return
         if "[" in text:
             words = text.replace("[", "").replace("]", "").split()
-            super().write_live(path, " ".join(f"[{word}]" if word == value else word for word in words))
-        else:
-            super().write_live(path, value)
+            value = " ".join(f"[{word}]" if word == value else word for word in words)
+        self._set(path, value)
         self._drag(path, value)
         self.tick()
+
+    def _set(self, path: str, text: str) -> None:
+        """Write a kernel file in one step, as the kernel does: a kill never leaves an empty one."""
+        draft = self.root.with_name(f"{self.root.name}.draft")
+        draft.write_text(text)
+        draft.replace(self.at(path))
 
     def _drag(self, path: str, value: str) -> None:
         """Change what the kernel changes along with a setting."""
         if path.endswith("queue/scheduler"):
-            self.at(path.replace("scheduler", "nr_requests")).write_text("256")
-        if path.endswith("transparent_hugepage/enabled") and value == "never":
-            self.at("/proc/sys/vm/min_free_kbytes").write_text("45056")
+            self._set(path.replace("scheduler", "nr_requests"), "256")
+        if path.endswith("transparent_hugepage/enabled") and "[never]" in value:
+            self._set("/proc/sys/vm/min_free_kbytes", "45056")
         if path.endswith("vm/dirty_bytes"):
-            self.at("/proc/sys/vm/dirty_ratio").write_text("0")
+            self._set("/proc/sys/vm/dirty_ratio", "0")
         if path.endswith("vm/dirty_ratio"):
-            self.at("/proc/sys/vm/dirty_bytes").write_text("0")
+            self._set("/proc/sys/vm/dirty_bytes", "0")
 
     def remount(self, mount: MountInfo, atime: Sequence[str], option: str = "") -> None:
         self.tick()
@@ -185,7 +203,7 @@ class FakeMachine(Machine):
                 plain = [w for w in words[5].split(",") if w not in ("noatime", "relatime", "nodiratime")]
                 words[5] = ",".join([*plain, *(w for w in atime if w != "strictatime")])
                 lines[number] = " ".join(words)
-        self.at("/proc/self/mountinfo").write_text("\n".join(lines) + "\n")
+        self._set("/proc/self/mountinfo", "\n".join(lines) + "\n")
         if option:
             file = self.at("/proc/fs/ext4/sdb/options")
             key = option.partition("=")[0].removeprefix("no")
@@ -193,11 +211,13 @@ class FakeMachine(Machine):
             at = next(
                 i for i, w in enumerate(file.read_text().split()) if w.partition("=")[0] in (key, f"no{key}")
             )
-            file.write_text("\n".join([*kept[:at], option, *kept[at:]]) + "\n")
+            self._set("/proc/fs/ext4/sdb/options", "\n".join([*kept[:at], option, *kept[at:]]) + "\n")
         self.tick()
 
     def run(self, *argv: str, timeout_s: float = 60) -> None:
         self.tick()
+        if argv[0] in self.missing:
+            raise LabError(f"running {' '.join(argv)}: No such file or directory")
         self.ran.append(argv)
         if argv[:2] == ("tuned-adm", "profile"):
             self.at("/etc/tuned/active_profile").write_text(" ".join(argv[2:]) + "\n")

@@ -354,6 +354,46 @@ def cut_off(machine: FakeMachine, choices: tuple[Choice, ...]) -> None:
     apply_record(Records(machine), record_of(machine, choices), lambda _: None)
 
 
+def test_verbs_take_what_they_can_beside_a_record_that_cannot_be_read(run: Any, root: Path) -> None:
+    before = image(root)
+    run("apply", "--yes", of=trial("swappiness"))
+    spoiled = root / "var/lib/iotrial/applied/ffffffff.json"
+    spoiled.write_text("{")
+    spoiled.chmod(0o600)
+    assert "ffffffff.json" in json.loads(run("applied", "--json").stdout)["unreadable"][0]
+    assert "t0001" in run("applied").output
+    kept = run("keep")
+    assert "ffffffff.json" in kept.stderr
+    assert "Kept: " in kept.output
+    assert "ffffffff.json" in refused(run, "apply", "--yes", of=trial("pages")).message
+    assert "ffffffff.json" in refused(run, "revert").message
+    assert image(root) == before
+    assert spoiled.exists()
+    refused(run, "revert", "--force", "ffffffff")
+    assert [path.name for path in spoiled.parent.glob("ffffffff*")] == ["ffffffff.unreadable"]
+    assert "Nothing is applied" in run("revert").output
+
+
+def test_the_timer_logs_what_it_does_and_what_it_cannot_read(
+    run: Any, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = image(root)
+    monkeypatch.setattr(revert, "_PATIENT_S", 0.5)
+    run("apply", "--yes", of=trial("swappiness"))
+    spoiled = root / "var/lib/iotrial/applied/ffffffff.json"
+    spoiled.mkdir(mode=0o700)
+    (root / "proc/sys/kernel/random/boot_id").write_text("boot-2")
+    refused(run, "revert", "--unkept")
+    assert image(root) == {
+        **before,
+        "proc/sys/kernel/random/boot_id": image(root)["proc/sys/kernel/random/boot_id"],
+    }
+    taken_back, unreadable = (root / "var/lib/iotrial/watchdog.log").read_text().splitlines()
+    assert "trial t0001: not kept in time; 2 as before" in taken_back
+    assert "trial ffffffff: nothing taken back" in unreadable
+    assert "expected a file, found a folder" in unreadable
+
+
 def test_output_replaces_only_on_request_and_goes_through_no_link(run: Any, tmp_path: Path) -> None:
     of = trial("swappiness", "ahead")
     folder, outside = tmp_path / "out", tmp_path / "outside"

@@ -220,3 +220,13 @@ def test_a_fleet_that_an_earlier_build_has_written_down_is_read(tmp_path: Path) 
     path.write_text("{}")
     with pytest.raises(StoreError, match="cannot be read"):
         Record.read(path)
+
+
+def test_the_damaged_store_of_one_fleet_stops_no_other_on_its_host(state: Path) -> None:
+    damaged = state / "fleet" / ORDER.fleet
+    damaged.mkdir(parents=True)
+    (damaged / "keeper.json").write_text('{"pid": 1, "pid_started": "0/0"}')
+    (damaged / "trials.db").write_text("no store")
+    agent = Agent("alpha", state)
+    assert agent.going() == ()
+    assert agent.mend() == ""

@@ -63,7 +63,7 @@ def test_an_entry_is_on_disk_before_record_returns(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(os, "fsync", fsync)
     record(Journal(tmp_path / "journal"))
     assert [Path(path).name for path in synced] == ["000001.draft", "journal", tmp_path.name]
-    assert json.loads((tmp_path / "journal" / "000001.entry").read_text())["original"] == "64"
+    assert json.loads((tmp_path / "journal" / "000001.entry").read_text().splitlines()[0])["original"] == "64"
 
 
 def test_an_entry_is_gone_from_the_disk_before_drop_returns(

@@ -247,7 +247,7 @@ def test_a_reader_sees_whole_runs_while_a_conductor_adds_more(store: Store, tmp_
 
 
 _text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
-_number = st.floats(allow_nan=False, allow_infinity=False)
+_number = st.floats(-1e150, 1e150)
 _runs = st.builds(
     RunRecord,
     condition=_text,
@@ -275,3 +275,13 @@ def test_any_run_comes_back_as_it_was(record: RunRecord) -> None:
         store.create_trial(header())
         store.append_run(ID, record)
         assert store.runs_of(ID, record.condition, record.block) == (record,)
+
+
+@pytest.mark.parametrize("value", [1.7e308, -1.7e308, 1e151])
+def test_a_run_whose_numbers_have_no_square_is_damaged(value: float, tmp_path: Path) -> None:
+    with Store.open(tmp_path / "trials.db") as store:
+        store.create_trial(header())
+        for number, field in enumerate(("responses", "evidence")):
+            store.append_run(ID, replace(run(number, 0), **{field: {"wall": value}}))
+            with pytest.raises(StoreError, match="damaged record: a run"):
+                store.runs_of(ID, run(number, 0).condition, number)

@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 from iotrial.cli.output import tell
-from iotrial.errors import IotrialError
 from iotrial.paths import journal_mark, state_folder
 
 #: the records of ``iotrial apply``, which only root can list
@@ -24,12 +23,10 @@ def mention_overdue() -> None:
     from iotrial.tune.machine import Machine
 
     machine = Machine()
-    try:
-        late = [record.short for record in Records(machine).all() if record.is_due(machine)]
-    except IotrialError as error:
-        tell(f"iotrial: {error.message}", err=True)
-        return
-    for short in late:
+    found, damaged = Records(machine).read()
+    for damage in damaged:
+        tell(f"iotrial: {damage}; run `iotrial revert`", err=True)
+    for short in [record.short for record in found if record.is_due(machine)]:
         tell(f"iotrial: the settings of trial {short} were not kept in time; run `iotrial revert`", err=True)
 
 

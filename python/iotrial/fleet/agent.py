@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from iotrial import __version__
-from iotrial.errors import IotrialError, RequestError
+from iotrial.errors import IotrialError, RequestError, StoreError
 from iotrial.fleet.batch import MAX_BATCH, MAX_PROBLEM, Batch, Count, HostFacts, Position, Stage, tail
 from iotrial.fleet.order import FLEET_ID, Distrusted, FleetId, Order, read
 from iotrial.fleet.watchdog import Folder, error_in
@@ -136,7 +136,14 @@ class Agent:
         if keeper is None:
             return False
         # If the keeper was killed, the program may still be running and restoring things.
-        return is_alive(keeper) or _state(folder) is TrialState.RUNNING
+        if is_alive(keeper):
+            return True
+        try:
+            return _state(folder) is TrialState.RUNNING
+        except (
+            StoreError
+        ):  # one fleet's damaged store stops no other's trial; who runs holds the machine's lock
+            return False
 
     def _over(self, folder: Folder) -> bool:
         return _state(folder) in (TrialState.DONE, TrialState.INVALID)

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from iotrial.decoding import decode
-from iotrial.durable import replacing
+from iotrial.durable import DamageError, read_own, replacing
 from iotrial.errors import IotrialError, RequestError, StoreError, UnknownName
 from iotrial.paths import state_folder
 from iotrial.terminal import escape
@@ -175,9 +175,9 @@ class Record:
     def read(cls, path: Path) -> Self:
         """Read a record. Raises StoreError if it is not valid."""
         try:
-            found = read(_Written, path.read_text("utf-8"), longest=3 * MAX_ORDER, what=str(path))
+            found = read(_Written, read_own(path).decode(), longest=3 * MAX_ORDER, what=str(path))
             return cls(Order.from_json(found.order), found.name, found.seed_chosen, found.reached)
-        except (OSError, UnicodeDecodeError, Distrusted) as error:
+        except (OSError, UnicodeDecodeError, Distrusted, DamageError) as error:
             raise StoreError(f"the record of a fleet cannot be read: {error}") from error
 
 
@@ -195,7 +195,7 @@ def find_record(ref: str) -> Record:
     found = sorted(
         (path for path in (folder.iterdir() if folder.is_dir() else ()) if FLEET_ID.fullmatch(path.stem)
          and path.suffix == ".json"),
-        key=lambda path: path.stat().st_mtime_ns,
+        key=lambda path: path.lstat().st_mtime_ns,
     )  # fmt: skip
     if ref == "last" and found:
         return Record.read(found[-1])

@@ -12,14 +12,23 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from iotrial.durable import NEW_FILE, replacing, sync_folder
+from iotrial.durable import (
+    NEW_FILE,
+    Damage,
+    DamageError,
+    read_each,
+    read_own,
+    refuse_foreign,
+    replacing,
+    sealed,
+    sync_folder,
+)
 from iotrial.errors import LabError
 from iotrial.paths import journal_mark
 
@@ -55,19 +64,6 @@ class Entry:
     def left_alone(self) -> bool:
         """True if a restore found the subject changed by another program: the entry can wait and blocks no trial."""
         return LEFT_ALONE in self.identity
-
-
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """An unusable file of the journal, or its folder, with the reason. ``number``: of the entry that the file should hold."""
-
-    path: Path
-    reason: str
-    number: int | None = None
-    hint: str | None = None
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
 
 
 class Journal:
@@ -153,18 +149,10 @@ class Journal:
 
         An entry held in memory is written again if its file is missing or differs.
         """
-        found: dict[int, Entry] = {}
-        damaged: list[Damage] = []
         # checked before listing the entries and again afterwards: a trial may be ending at this moment
         marked = self._is_marked
-        for path in self._files(damaged):
-            try:
-                entry = self._read(path)
-                found[entry.number] = entry
-            except FileNotFoundError:
-                pass  # dropped since the listing
-            except _DamageError as error:
-                damaged.append(error.damage)
+        entries, damaged = read_each(self.folder, ".entry", self._read)
+        found = {entry.number: entry for entry in entries}
         for number, entry in self._held.items():
             if found.get(number) == entry:
                 continue
@@ -201,7 +189,7 @@ class Journal:
         """Durably remove the file of one entry. Returns whether it existed. Raises LabError."""
         with self._explained("cannot remove an entry from"):
             if path != self.mark:
-                self._refuse_foreign(self.folder)
+                refuse_foreign(self.folder)
                 if not self._has_others(path):
                     self.mark.unlink(missing_ok=True)
                     sync_folder(self.mark.parent)
@@ -209,6 +197,8 @@ class Journal:
                 path.unlink()
             except FileNotFoundError:
                 return False
+            except IsADirectoryError:
+                path.rename(path.with_suffix(".dismissed"))
             sync_folder(path.parent)
         return True
 
@@ -233,33 +223,14 @@ class Journal:
     def _is_marked(self) -> bool:
         return os.path.lexists(self.mark)
 
-    def _files(self, damaged: list[Damage]) -> list[Path]:
-        """List the entry files; an unusable folder is added to ``damaged``."""
-        try:
-            # another user's empty folder is harmless, but a link may have replaced a folder with entries
-            if self.folder.is_symlink():
-                self._refuse_foreign(self.folder)
-            files = sorted(path for path in self.folder.iterdir() if path.suffix == ".entry")
-            if files:
-                self._refuse_foreign(self.folder)
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            damaged.append(Damage(self.folder, error.strerror or str(error)))
-            return []
-        except _DamageError as error:
-            damaged.append(error.damage)
-            return []
-        return files
-
     def _write(self, entry: Entry) -> None:
         with self._explained("cannot write an entry to"):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._refuse_foreign(self.folder)
+            refuse_foreign(self.folder)
             path = self.path(entry.number)
             # mode 0600 whatever the umask: entries that others could write are rejected
             with replacing(path, path.with_suffix(".draft")) as file:
-                file.write(json.dumps({"version": VERSION, **asdict(entry)}).encode())
+                file.write(sealed(json.dumps({"version": VERSION, **asdict(entry)}).encode()))
             if not self._is_marked:
                 os.close(os.open(self.mark, NEW_FILE, 0o600))
                 sync_folder(self.mark.parent)
@@ -276,55 +247,24 @@ class Journal:
             ) from error
 
     def _read(self, path: Path) -> Entry:
-        """Read one entry. Raises FileNotFoundError, _DamageError."""
+        """Read one entry. Raises FileNotFoundError, DamageError."""
         number = int(path.stem) if path.stem.isascii() and path.stem.isdigit() else None
         number = number if number is not None and path == self.path(number) else None
         try:
-            self._refuse_foreign(path)
-            data = json.loads(path.read_text())
+            data = json.loads(read_own(path))
             if data.pop("version") != VERSION:
                 reason = "written by another version of iotrial"
                 hint = "run `iotrial restore` with the version that wrote it"
-                raise _DamageError(Damage(path, reason, number, hint))
+                raise DamageError(Damage(path, reason, number, hint))
             entry = _entry(data)
             if entry.number != number:
                 raise ValueError(f"claims to be entry {entry.number}")
-        except _DamageError as error:
-            raise _DamageError(replace(error.damage, number=number)) from None
+        except DamageError as error:
+            raise DamageError(replace(error.damage, number=number)) from None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             hint = "look at the file: it names what was changed and the original value"
-            raise _DamageError(Damage(path, "not a valid entry", number, hint)) from error
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise _DamageError(Damage(path, error.strerror or str(error), number)) from error
+            raise DamageError(Damage(path, "not a valid entry", number, hint)) from error
         return entry
-
-    def _refuse_foreign(self, path: Path) -> None:
-        """Raise _DamageError unless only we can write this file.
-
-        Anybody who can write an entry can make the process that undoes it change something.
-        """
-        seen = path.lstat()
-        link = stat.S_ISLNK(seen.st_mode)
-        if link or seen.st_uid != os.geteuid() or seen.st_mode & 0o022:
-            found = "a link" if link else f"owner {seen.st_uid}, mode {stat.S_IMODE(seen.st_mode):04o}"
-            raise _DamageError(
-                Damage(
-                    path,
-                    f"expected it to be writable by user {os.geteuid()} only, found {found}",
-                    hint="others could have written it: check it, restore its owner and mode (chown, chmod "
-                    "go-w), then run `iotrial restore`",
-                )
-            )
-
-
-class _DamageError(LabError):
-    """A file that is not usable as an entry."""
-
-    def __init__(self, damage: Damage) -> None:
-        super().__init__(f"undo journal {damage}", hint=damage.hint)
-        self.damage = damage
 
 
 def _entry(data: dict[str, Any]) -> Entry:

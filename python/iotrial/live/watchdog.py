@@ -7,7 +7,9 @@ monotonic clock stands still while the machine sleeps and cannot be set, so neit
 were held up (a container that was frozen, a virtual machine that was paused), the trial has the same time again.
 
 With systemd the watchdog is a transient service (systemd-run(1)): stopping the service that runs iotrial kills all of that
-service's processes, but not this one. Elsewhere it is a detached process that the kernel kills last when memory runs out.
+service's processes, but not this one, and systemd starts it again if it is killed. Elsewhere it is a detached process that
+the kernel kills last when memory runs out, and its parent, a shell, starts it again. So a kill of trial and watchdog at the
+same instant is undone as well.
 A reboot needs no watchdog: none of these settings outlives the kernel.
 """
 
@@ -21,6 +23,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from iotrial.durable import Damage
 from iotrial.errors import IotrialError
 from iotrial.lab.journal import Journal
 from iotrial.lab.lock import Busy, MachineLock
@@ -33,7 +36,7 @@ from iotrial.store import Store
 from iotrial.store.accounted import WATCHDOG
 from iotrial.store.states import ProcessIdentity, identity, is_alive
 from iotrial.tune.machine import Machine
-from iotrial.tune.watchdog import detach
+from iotrial.tune.watchdog import detach, log, restarted
 
 #: how long a trial may be silent, beyond what it has announced
 STALE_S = 10.0
@@ -42,7 +45,10 @@ LOOKS_EVERY_S = 1.0
 _HELD_UP_S = 3.0
 #: how long the watchdog waits until a trial that it has killed is gone, and its lock free
 _KILLED_S = 5.0
+#: how long it tries to undo what fails at first
+_UNDOING_S = 60.0
 _FOLDER = Path("/run")
+_SYSTEMD = "/run/systemd/system"
 _MODULE = "iotrial.live.watchdog"
 _KEPT = ("PYTHONPATH", "XDG_STATE_HOME", "IOTRIAL_STORE", "IOTRIAL_PROBE")
 
@@ -76,11 +82,20 @@ class Watchdog:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._file = os.open(self._path, flags, 0o600)
         self.beat(60.0)  # until the trial has got as far as its first window
-        command = [*_command(), "-m", _MODULE, self._trial, str(self._own.pid), self._own.pid_started]
+        command = _command(self._trial, self._own)
         machine = Machine()
-        if machine.exists("/run/systemd/system"):
+        if machine.exists(_SYSTEMD):
             unit = f"--unit={_name(self._trial, self._own.pid)}"
-            machine.run("systemd-run", "--quiet", "--collect", unit, "-p", "OOMScoreAdjust=-1000", *command)
+            machine.run(
+                "systemd-run",
+                "--quiet",
+                "--collect",
+                unit,
+                "-p",
+                "OOMScoreAdjust=-1000",
+                *restarted(pause_s=1),
+                *command,
+            )
         else:
             detach(command)
 
@@ -97,10 +112,11 @@ class Watchdog:
             self._path.unlink(missing_ok=True)
 
 
-def _command() -> list[str]:
-    """Return Python with the environment that finds this program, its state and its store."""
+def _command(trial: str, conductor: ProcessIdentity) -> list[str]:
+    """Return the command of a watchdog, with the environment that finds this program, its state and its store."""
     kept = [f"{name}={os.environ[name]}" for name in _KEPT if name in os.environ]
-    return [*(("/usr/bin/env", *kept) if kept else ()), sys.executable]
+    environment = ("/usr/bin/env", *kept) if kept else ()
+    return [*environment, sys.executable, "-m", _MODULE, trial, str(conductor.pid), conductor.pid_started]
 
 
 # the watchdog's side
@@ -143,6 +159,8 @@ def _until(path: Path) -> float | None:
         return None
     except ValueError:
         return 0.0
+    except OSError:  # out of descriptors, for instance: only whether the trial lives is known
+        return float("inf")
 
 
 def _end(conductor: ProcessIdentity) -> None:
@@ -177,22 +195,40 @@ def _take_back(trial: str, conductor: ProcessIdentity) -> str | None:
                 pid = 0 if busy.holder is None else busy.holder.pid
                 if pid != conductor.pid and heartbeat_path(trial, pid).exists():
                     return None
+            except (IotrialError, OSError) as error:  # better without the lock than not at all
+                log(f"live trial {trial}: the machine's lock: {error}")
+        return _undone()
+
+
+def _undone() -> str:
+    """Undo the journal, and try again for a while what fails. Returns the outcome in words."""
+    found = ""
+    for _ in attempts(_UNDOING_S, every_s=1.0):
+        journal = Journal(state_folder() / "journal")
         try:
             with Probe(isolate=False) as probe:
-                return _in_words(restore(Journal(state_folder() / "journal"), Target(probe)))
-        except IotrialError as error:
-            return f"today's settings could not be set: {error.message}"
+                results = restore(journal, Target(probe))
+            found, again = _in_words(results, journal.read()[1])
+        except Exception as error:  # nothing else sets them: whatever fails is tried again
+            text = error.message if isinstance(error, IotrialError) else f"{type(error).__name__}: {error}"
+            found, again = f"today's settings could not be set: {text}", True
+        if not again:
+            break
+    return found
 
 
-def _in_words(results: Sequence[Restored]) -> str:
+def _in_words(results: Sequence[Restored], damaged: Sequence[Damage]) -> tuple[str, bool]:
+    """Return the outcome in words, and whether another attempt may do more."""
     kept = [f"{one.entry.knob} on {one.entry.target}: {one.problem}" for one in results if one.kept]
+    kept += [str(one) for one in damaged]
     if kept:
-        return f"the watchdog could not set all of today's settings: {'; '.join(kept)}"
-    return "the watchdog has set today's settings again"
+        again = bool(damaged) or any(one.outcome is None for one in results)
+        return f"the watchdog could not set all of today's settings: {'; '.join(kept)}", again
+    return "the watchdog has set today's settings again", False
 
 
 def _note(trial: str, text: str) -> None:
-    sys.stderr.write(f"iotrial: {text}\n")
+    log(f"live trial {trial}: {text}")
     with suppress(IotrialError), Store.open(store_path()) as store:
         store.note(trial, WATCHDOG, text)
 
@@ -202,7 +238,13 @@ def main() -> None:
     trial, pid, started = sys.argv[1:4]
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    stand_by(trial, ProcessIdentity(int(pid), started))
+    conductor = ProcessIdentity(int(pid), started)
+    for _ in attempts(_UNDOING_S, every_s=1.0):
+        try:
+            stand_by(trial, conductor)
+            break
+        except Exception as error:  # it must not die, whatever fails
+            log(f"live trial {trial}: {type(error).__name__}: {error}; trying again")
 
 
 if __name__ == "__main__":

@@ -296,15 +296,15 @@ def _table(
     return table, {pair: held[runs] for pair, held in _with_level(units, tried).items()}
 
 
-def _with_level(
-    units: Sequence[Unit], tried: Iterable[tuple[str, str]]
-) -> dict[tuple[str, str], Flags]:
+def _with_level(units: Sequence[Unit], tried: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Flags]:
     """Return by factor and level which runs have it, over all units one after the other."""
     found: dict[tuple[str, str], Flags] = {}
     labels: dict[str, npt.NDArray[np.object_]] = {}
     for factor, level in tried:
         if factor not in labels:
-            labels[factor] = np.array([one.get(factor) for unit in units for one in unit.levels], dtype=object)
+            labels[factor] = np.array(
+                [one.get(factor) for unit in units for one in unit.levels], dtype=object
+            )
         found[factor, level] = (labels[factor] == level).astype(bool)
     return found
 
@@ -619,7 +619,9 @@ class _History:
             plain = treated[here] | (count == 0)[:, None]
             for number in np.unique(plain.sum(axis=1)):
                 which = plain.sum(axis=1) == number
-                self.level[rows[which]] = self.value[here[which]][plain[which]].reshape(-1, number).mean(axis=1)
+                self.level[rows[which]] = (
+                    self.value[here[which]][plain[which]].reshape(-1, number).mean(axis=1)
+                )
             self.level[rows[~np.isfinite(self.value[here]).all(axis=1)]] = np.nan
         count = len(own)
         # refine the level by the median over all arms: one stalled run distorts a mean of two
@@ -731,9 +733,7 @@ def _uncovered(history: _History, rows: Counts, runs: Counts) -> Floats:
     total = _later(np.where(known, left, 0.0))
     within, between = history.noise(rows, rows)
     past = history.expected[rows]
-    return _standardised(
-        left, spread, past[:, None], total, many, within[:, None], between[:, None]
-    )[:, 1:]
+    return _standardised(left, spread, past[:, None], total, many, within[:, None], between[:, None])[:, 1:]
 
 
 def _later(values: Floats) -> Floats:
@@ -838,7 +838,7 @@ def _path_between(
 
 
 def _log_mixture(gains: Floats) -> Floats:
-    """Return ln of the mean over shifts of the product of factors, after each unit (``gains``: ln of factors by unit, shift)."""
+    """Return ln of the mean over shifts of the product of factors, after each unit (``gains``: their ln by unit, shift)."""
     logs = np.cumsum(gains, axis=0)
     top = logs.max(axis=1)
     found: Floats = top + np.log(np.exp(logs - top[:, None]).mean(axis=1))

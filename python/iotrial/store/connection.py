@@ -42,9 +42,8 @@ def connect(
     """
     if path is None:
         return _created_in_memory(), ()
-    if path.is_dir():
-        raise StoreError(f"{path} is a folder, not a store of trials", hint="set $IOTRIAL_STORE to a file")
     with explained(path):
+        _refuse_odd(path)
         if not _holds_something(path):
             return (_created_in_memory() if read_only else _writing(path)), ()
         _refuse_headless(path)
@@ -101,6 +100,18 @@ def _holds_something(path: Path) -> bool:
     """Return whether the file or its WAL holds data; the WAL may hold a store whose file is still empty."""
     wal = path.with_name(path.name + "-wal")
     return any(file.exists() and file.stat().st_size > 0 for file in (path, wal))
+
+
+def _refuse_odd(path: Path) -> None:
+    """Raise StoreError for what is no file: opening a FIFO would wait for its other end."""
+    if path.is_dir():
+        raise StoreError(f"{path} is a folder, not a store of trials", hint="set $IOTRIAL_STORE to a file")
+    for file in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))):
+        if file.exists() and not file.is_file():
+            raise StoreError(
+                f"store {path}: {file.name} is not a file",
+                hint="remove it, or set $IOTRIAL_STORE to another file",
+            )
 
 
 def _refuse_headless(path: Path) -> None:

@@ -17,13 +17,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
+from pathlib import Path
 
 import msgspec
 from msgspec import structs
 
 from iotrial.decoding import decode
 from iotrial.documents import JsonObject
-from iotrial.durable import sync_folder
+from iotrial.durable import Damage, DamageError, read_each, read_own, sealed, sync_folder
 from iotrial.errors import IotrialError, KnobError, LabError, RequestError
 from iotrial.lab.knobs.setting import chosen_word
 from iotrial.terminal import escape
@@ -472,34 +473,44 @@ class Records:
     def path(self, trial: str) -> str:
         return f"{FOLDER}/{short_id(trial)}.json"
 
-    def all(self) -> list[Record]:
-        """Return all records, oldest first. Raises LabError for one that cannot be read."""
-        found = []
-        for name in self.machine.names(FOLDER):
-            if name.endswith(".json"):
-                found.append(self._read(f"{FOLDER}/{name}"))
-        return sorted(found, key=lambda one: one.applied)
+    def read(self) -> tuple[list[Record], list[Damage]]:
+        """Return all records that can be read, oldest first, and the files that cannot."""
+        found, damaged = read_each(self.machine.at(FOLDER), ".json", self._read)
+        return sorted(found, key=lambda one: one.applied), damaged
 
-    def _read(self, path: str) -> Record:
-        content = self.machine.read(path) or b""
-        seen = self.machine.at(path).stat()
-        if seen.st_uid != os.geteuid() or seen.st_mode & 0o022:
-            raise LabError(
-                f"{path} could have been written by others: owner {seen.st_uid}, mode {seen.st_mode & 0o7777:04o}",
-                hint="check it, then restore its owner and mode: chown root, chmod 600",
-            )
+    def all(self) -> list[Record]:
+        """Return all records that can be read, oldest first; ``read`` also names the files that cannot."""
+        return self.read()[0]
+
+    def one(self, short: str) -> Record:
+        """Return the record of a trial, whatever state the others are in. Raises LabError, FileNotFoundError."""
+        return self._read(self.machine.at(f"{FOLDER}/{short}.json"))
+
+    def _read(self, path: Path) -> Record:
+        """Read one record. Raises FileNotFoundError, DamageError."""
+        hint = "it names every file and value that was changed and what stood there before"
+        content = read_own(path)
         try:
             record = decode(content, Record)
-        except msgspec.DecodeError as error:
-            raise LabError(
-                f"{path} is not a record of this version of iotrial: {error}",
-                hint="it names every file and value that was changed and what stood there before",
-            ) from error
+        except (ValueError, RecursionError) as error:  # msgspec's, or text that is not UTF-8
+            reason = f"not a record of this version of iotrial: {error}"
+            raise DamageError(Damage(path, reason, hint=hint)) from error
         if record.version != VERSION:
-            raise LabError(
-                f"{path} was written by another version of iotrial", hint="revert with that version"
-            )
+            hint = "revert with that version"
+            raise DamageError(Damage(path, "written by another version of iotrial", hint=hint))
+        if path.name != f"{record.short}.json":
+            raise DamageError(Damage(path, f"holds the record of trial {record.short}", hint=hint))
         return record
+
+    def set_aside(self, damage: Damage) -> Path:
+        """Rename a file that cannot be read, so that it is no longer looked at. Raises LabError."""
+        kept = damage.path.with_suffix(".unreadable")
+        try:
+            damage.path.rename(kept)
+            sync_folder(kept.parent)
+        except OSError as error:
+            raise LabError(f"renaming {damage.path}: {error.strerror}") from error
+        return kept
 
     def save(self, record: Record) -> None:
         """Write a record durably."""
@@ -508,12 +519,10 @@ class Records:
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o700)
             facts = structs.replace(FileFacts.ours(), mode=0o600)
-            self.machine.replace(self.path(record.trial), msgspec.json.encode(record), like=facts)
+            self.machine.replace(self.path(record.trial), sealed(msgspec.json.encode(record)), like=facts)
             sync_folder(folder.parent)
         except OSError as error:
-            raise LabError(
-                f"writing {self.path(record.trial)}: {error.strerror}", hint="nothing was changed"
-            ) from error
+            raise LabError(f"writing {self.path(record.trial)}: {error.strerror}") from error
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -534,6 +543,15 @@ class Records:
             os.close(descriptor)
 
 
+def programs_of(record: Record) -> tuple[str, ...]:
+    """Return the programs that a record needs, to be made and to be taken back."""
+    steps = (*record.guard, *record.steps)
+    found = ["systemd-run"] if record.timer == "systemd" else []
+    found += [step.argv[0] for step in steps if isinstance(step, ReloadStep)]
+    found += ["tuned-adm" for step in steps if isinstance(step, ProfileStep)]
+    return tuple(dict.fromkeys(found))
+
+
 def apply(records: Records, record: Record, arm: Callable[[Record], None]) -> Record:
     """Make every step of a new record; ``arm`` starts its watchdog. On an error everything is reverted.
 
@@ -546,15 +564,25 @@ def apply(records: Records, record: Record, arm: Callable[[Record], None]) -> Re
                 f"{obstacle}; nothing was changed",
                 hint="it may have been put there to forbid such a file: look, and remove it (`systemctl unmask` for a unit)",
             )
+    for program in programs_of(record):
+        if not machine.has_program(program):
+            raise LabError(
+                f"{program} is not installed, which this needs; nothing was changed",
+                hint="install it, or choose other settings with --only",
+            )
     records.save(record)
+    done = structs.replace(record, state="pending")
     try:
         for step in record.guard:
             step.make(machine)
         arm(record)
         for step in record.steps:
             step.make(machine)
-    except (IotrialError, OSError) as error:
-        left = revert(records, record, why=f"it failed: {error}")
+        records.save(done)
+    except (IotrialError, OSError, KeyboardInterrupt) as error:
+        left = revert(records, record, why=f"it failed: {_message(error)}")
+        if isinstance(error, KeyboardInterrupt):
+            raise
         kept = "; ".join(left.problems)
         hint = (
             f"what could not be taken back: {kept}; `iotrial revert` tries again"
@@ -562,8 +590,6 @@ def apply(records: Records, record: Record, arm: Callable[[Record], None]) -> Re
             else "everything was taken back"
         )
         raise LabError(f"applying the settings failed: {_message(error)}", hint=hint) from error
-    done = structs.replace(record, state="pending")
-    records.save(done)
     return done
 
 
@@ -576,8 +602,7 @@ def keep(records: Records, record: Record, disarm: Callable[[Record], None]) -> 
     disarm(kept)
     problems = _undo(records.machine, kept.guard, force=False)
     done = structs.replace(kept, problems=problems, guard=kept.guard if problems else ())
-    records.save(done)
-    return done
+    return _saved(records, done)
 
 
 def revert(
@@ -588,20 +613,31 @@ def revert(
     force: bool = False,
     disarm: Callable[[Record], None] | None = None,
 ) -> Record:
-    """Take everything back from the record alone, newest step first. Steps that fail are named in ``problems``."""
+    """Take everything back from the record alone, newest step first. Steps that fail are named in ``problems``.
+
+    A record that cannot be written does not stop it. With ``force`` it ends in any case, and what others have changed since
+    is overwritten.
+    """
     machine = records.machine
     going = structs.replace(record, state="reverting", why=why)
-    records.save(going)
+    _saved(records, going)
     problems = _undo(machine, record.steps, force=force)
-    if disarm is not None and not problems:
+    if disarm is not None and (force or not problems):
         disarm(record)
-    if not problems:
-        problems = _undo(machine, record.guard, force=force)
-    done = structs.replace(
-        going, state="reverting" if problems else "reverted", problems=problems, ended=_now()
-    )
-    records.save(done)
-    return done
+    if force or not problems:
+        problems += _undo(machine, record.guard, force=force)
+    state = "reverting" if problems and not force else "reverted"
+    return _saved(records, structs.replace(going, state=state, problems=problems, ended=_now()))
+
+
+def _saved(records: Records, record: Record) -> Record:
+    """Write a record; if the disk refuses, return it with that as a problem, and still to be taken back."""
+    try:
+        records.save(record)
+    except LabError as error:
+        state = "reverting" if record.state == "reverted" else record.state
+        return structs.replace(record, state=state, problems=(*record.problems, error.message))
+    return record
 
 
 def _undo(machine: Machine, steps: tuple[AnyStep, ...], *, force: bool) -> tuple[str, ...]:
@@ -610,13 +646,14 @@ def _undo(machine: Machine, steps: tuple[AnyStep, ...], *, force: bool) -> tuple
     for step in reversed(steps):
         try:
             outcome = step.undo(machine, force=force)
-        except (IotrialError, OSError) as error:
+        except (IotrialError, OSError, ValueError) as error:  # ValueError: a path that no system call takes
             problems.append(f"{step.target}: {_message(error)}")
         else:
             if outcome is Outcome.FOREIGN and not isinstance(step, FolderStep):
                 problems.append(f"{step.target}: {outcome}")
     for step in steps:
-        if isinstance(step, ReloadStep):
+        # without the program nothing rereads the files, which are as they were
+        if isinstance(step, ReloadStep) and machine.has_program(step.argv[0]):
             try:
                 step.make(machine)
             except IotrialError as error:
@@ -624,7 +661,9 @@ def _undo(machine: Machine, steps: tuple[AnyStep, ...], *, force: bool) -> tuple
     return tuple(problems)
 
 
-def _message(error: Exception) -> str:
+def _message(error: BaseException) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
     return error.message if isinstance(error, IotrialError) else str(error)
 
 

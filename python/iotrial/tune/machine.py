@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import stat
 import subprocess
 import time
@@ -207,13 +208,22 @@ class Machine:
             reason = os.strerror(ctypes.get_errno())
             raise LabError(f"remounting {mount.target} with {option or ','.join(modes)}: {reason}")
 
+    def has_program(self, name: str) -> bool:
+        """Return whether a program is installed; a prepared tree has all of them."""
+        return not self.is_this or shutil.which(name, path=_program_path()) is not None
+
     def run(self, *argv: str, timeout_s: float = 60) -> None:
         """Run a program of the machine. Raises LabError if it fails or is missing; does nothing in a prepared tree."""
         if not self.is_this:
             return
         try:
             done = subprocess.run(
-                argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False
+                [shutil.which(argv[0], path=_program_path()) or argv[0], *argv[1:]],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=timeout_s,
+                check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise LabError(f"running {' '.join(argv)}: {error}") from error
@@ -221,6 +231,11 @@ class Machine:
             raise LabError(
                 f"{' '.join(argv)} ended with status {done.returncode}: {done.stderr.strip()[-300:]}"
             )
+
+
+def _program_path() -> str:
+    """Return where programs are looked for: cron and a boot unit have a PATH without those of the system."""
+    return os.pathsep.join(filter(None, (os.environ.get("PATH"), "/usr/sbin:/usr/bin:/sbin:/bin")))
 
 
 class FileFacts(JsonObject, frozen=True):

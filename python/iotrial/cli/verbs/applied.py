@@ -43,6 +43,7 @@ class Applied(JsonDocument, frozen=True):
     """iotrial applied --json"""
 
     applied: list[Row]
+    unreadable: Annotated[list[str], Meta(description="records that cannot be read, and why")]
 
 
 @click.command("applied")
@@ -53,9 +54,10 @@ class Applied(JsonDocument, frozen=True):
 def command(check: bool, as_json: bool) -> None:
     """Show the settings that `iotrial apply` has put in force, since when, and on what evidence."""
     machine = machine_here()
-    records = [
-        one for one in Records(machine).all() if one.in_force or one.why.startswith(("it was", "the machine"))
-    ]
+    found, damaged = Records(machine).read()
+    for damage in damaged:
+        warn(f"a record cannot be read: {damage}")
+    records = [one for one in found if one.in_force or one.why.startswith(("it was", "the machine"))]
     rows = []
     for record in records:
         row = _row(machine, record)
@@ -74,8 +76,8 @@ def command(check: bool, as_json: bool) -> None:
                 _show_checked(row)
         rows.append(row)
     if as_json:
-        click.echo(json_text(Applied(rows)))
-    elif not rows:
+        click.echo(json_text(Applied(rows, [str(one) for one in damaged])))
+    elif not rows and not damaged:
         tell("Nothing is applied. `iotrial apply TRIAL` keeps what a trial found better.")
 
 

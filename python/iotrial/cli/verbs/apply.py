@@ -213,7 +213,13 @@ def _take_back_interrupted(records: Records) -> None:
 def _check_free(records: Records, trial: str, planned: Plan) -> None:
     """Raise RequestError if something waits to be kept, or one of the settings is applied already."""
     wanted = {step.target for step in planned.steps if step.target.startswith(("/sys", "/proc", "mount "))}
-    for one in records.all():
+    found, damaged = records.read()
+    if damaged:
+        raise LabError(
+            f"a record of applied settings cannot be read: {damaged[0]}; nothing was changed",
+            hint=damaged[0].hint or "`iotrial revert` names it; with --force it is set aside",
+        )
+    for one in found:
         if one.state == "pending":
             raise RequestError(
                 f"trial {one.short} waits to be kept; nothing was changed",

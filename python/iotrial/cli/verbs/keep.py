@@ -33,7 +33,9 @@ def command(trial: str | None, as_json: bool) -> None:
     machine = machine_here()
     records = Records(machine)
     with records.lock():
-        every = records.all()
+        every, damaged = records.read()
+        for damage in damaged:
+            warn(f"a record cannot be read: {damage}")
         pending = [one for one in every if one.state == "pending"]
         if not pending:
             lost = next((one for one in reversed(every) if one.state == "reverted" and one.why), None)

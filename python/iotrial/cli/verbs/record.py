@@ -8,6 +8,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -18,6 +19,7 @@ from msgspec import Meta
 from iotrial.cli.options import AFTER, force_option, in_group, json_option
 from iotrial.cli.output import tell, warn
 from iotrial.cli.own_command import OwnCommand
+from iotrial.cli.recordings import end_with, marked_environment
 from iotrial.cli.run_request import quantity_of
 from iotrial.documents import Count, JsonDocument, JsonObject, json_text
 from iotrial.errors import IotrialError, MissingTool, NotSupported, PrivilegeError, ProbeError, RequestError
@@ -187,7 +189,12 @@ def _run(options: list[str], *, by_pid: bool) -> Facts:
 
     before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        process = subprocess.Popen(argv, pass_fds=(writing,))
+        process = subprocess.Popen(
+            argv,
+            pass_fds=(writing,),
+            env=marked_environment(),
+            preexec_fn=partial(end_with, os.getpid()),
+        )
         os.close(writing)
         with os.fdopen(reading, "rb") as report:
             text = report.read()

@@ -11,9 +11,11 @@ from msgspec import UNSET, Meta, UnsetType
 
 from iotrial.cli.options import json_option
 from iotrial.cli.output import confirmed, tell
+from iotrial.cli.recordings import end, left_running
 from iotrial.documents import JsonDocument, JsonObject, Labels, json_text
+from iotrial.durable import Damage
 from iotrial.errors import RequestError, RestoreError
-from iotrial.lab.journal import Damage, Entry, Journal
+from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.knob import Undone
 from iotrial.lab.lock import MachineLock
 from iotrial.lab.restore import restore
@@ -85,27 +87,30 @@ class Restoring(JsonDocument, frozen=True):
     metavar="N",
     help="Dismiss entry N: show it and delete it without undoing the change.",
 )
+@click.option("--end", "ending", is_flag=True, help="End what a killed `iotrial record` left running.")
 @json_option
-def command(accepted: tuple[int, ...], as_json: bool) -> None:
-    """Undo what a trial that was cut off left behind."""
+def command(accepted: tuple[int, ...], ending: bool, as_json: bool) -> None:
+    """Undo what a trial that was cut off left behind, and name what a killed recording left running."""
     journal = Journal(state_folder() / "journal")
     if not accepted and not any(journal.read()):
-        _restore(journal, as_json=as_json)  # prints "Nothing to restore."; needs no lock
+        _restore(journal, ending=ending, as_json=as_json)  # needs no lock
         return
     with MachineLock(restoring=True):
         if accepted:
             _dismiss(journal, tuple(dict.fromkeys(accepted)), as_json=as_json)
         else:
-            _restore(journal, as_json=as_json)
+            _restore(journal, ending=ending, as_json=as_json)
 
 
-def _restore(journal: Journal, *, as_json: bool) -> None:
+def _restore(journal: Journal, *, ending: bool, as_json: bool) -> None:
     entries, damaged = journal.read()
     results: tuple[Restored, ...] = ()
     if entries:
         with Probe(isolate=False) as probe:
             results = restore(journal, Target(probe))
-    rows = [*map(_row, results), *map(_damaged_row, damaged)]
+    running = _running_rows(ending=ending, as_json=as_json)
+    undone = [*map(_row, results), *map(_damaged_row, damaged)]
+    rows = [*undone, *running]
     if as_json:
         click.echo(json_text(Restoring(rows)))
     elif not rows:
@@ -114,14 +119,20 @@ def _restore(journal: Journal, *, as_json: bool) -> None:
         number = "" if row.number is None else f"{row.number}: "
         what = row.target if row.original is None else f"{row.knob} on {row.target}"
         tell(f"{number}{what}: {row.outcome}" + (f" ({row.problem})" if row.problem else ""))
-    kept = [row for row in rows if row.kept]
+    kept = [row for row in undone if row.kept]
+    if not kept and any(row.kept for row in running):
+        left = sum(row.kept for row in running)
+        raise RestoreError(
+            f"an interrupted `iotrial record` left {left} process{'es' * (left > 1)} running",
+            hint="`iotrial restore --end` ends them",
+        )
     if kept:
         numbers = [row.number for row in kept if row.number is not None]
         dismiss = f"; `iotrial restore --accept {numbers[0]}` dismisses entry {numbers[0]}" if numbers else ""
         if any(damage.path == journal.folder for damage in damaged):
             failed = "the undo journal cannot be read; nothing in it was undone"
         else:
-            failed = f"{len(kept)} of {len(rows)} could not be undone and stay in the journal"
+            failed = f"{len(kept)} of {len(undone)} could not be undone and stay in the journal"
         raise RestoreError(
             failed,
             hint=f"fix the cause, then run `iotrial restore` again; the entries are in {journal.folder}{dismiss}",
@@ -138,6 +149,28 @@ def _row(result: Restored) -> Row:
     }
     outcome = words[result.outcome]
     return Row.of(result.entry, outcome=outcome, problem=result.problem, kept=result.kept)
+
+
+def _running_rows(*, ending: bool, as_json: bool) -> list[Row]:
+    """Name what a killed recording left running, and end it with ``--end`` or a "yes" on a terminal."""
+    found = left_running()
+    if found and not ending and not as_json and sys.stdin.isatty() and sys.stderr.isatty():
+        for one in found:
+            tell(f"An interrupted `iotrial record` left running: {one}", err=True)
+        ending = confirmed("End " + ("it?" if len(found) == 1 else "them?"))
+    there = set(end(found) if ending else found)
+    return [
+        Row(
+            None,
+            "recording",
+            str(one),
+            None,
+            "still running" if one in there else "ended",
+            "left by an interrupted `iotrial record`",
+            kept=one in there,
+        )
+        for one in found
+    ]
 
 
 def _damaged_row(damage: Damage) -> Row:
