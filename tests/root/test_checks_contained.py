@@ -23,7 +23,9 @@ pytestmark = [pytest.mark.root, pytest.mark.alone]  # as test_powercut_recovery.
 
 __all__ = ["image", "target"]  # fixtures
 
-SLEEP = "83291"
+#: seconds that no other test worker sleeps
+SLEEP = str(8_300_000 + os.getpid() % 100_000)
+OTHER = str(8_500_000 + os.getpid() % 100_000)
 #: by what it does: the script of a checker, in a folder of the recovered file system
 LEFT = {
     "a process of its own session": f"setsid sleep {SLEEP} & true",
@@ -115,11 +117,11 @@ def test_who_keeps_the_disk_busy_from_outside_is_named(target: Target, image: Pa
         thread.start()
         assert eventually(lambda: len(processes_with(SLEEP)) == 1)
         (inside,) = processes_with(SLEEP)
-        words = ["nsenter", "-t", str(inside), "-m", "sh", "-c", f"cd {folder} && exec sleep 83292"]
+        words = ["nsenter", "-t", str(inside), "-m", "sh", "-c", f"cd {folder} && exec sleep {OTHER}"]
         other = subprocess.Popen(words)
         try:
-            assert eventually(lambda: processes_with("sleep 83292") == [])  # the shell has become sleep
-            assert eventually(lambda: processes_with("83292") == [other.pid])
+            assert eventually(lambda: processes_with(f"cd {folder}") == [])  # the shell has become sleep
+            assert eventually(lambda: processes_with(OTHER) == [other.pid])
             go.touch()
             thread.join()
             assert f"in use by {other.pid} (sleep)" in problems[0]
