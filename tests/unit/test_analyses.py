@@ -134,7 +134,7 @@ def test_the_end_of_a_trial_stores_its_analysis(
         assert conclude(store, ended, Outputs(as_json=True, html=str(page))) == 0
         assert len(computed) == 1
         document = document_of(store, "last")
-        conclude(store, ended, Outputs(as_json=True, html=str(page)))
+        conclude(store, ended, Outputs(as_json=True))
     assert len(computed) == 1
     assert html_report(document) == page.read_text()
     assert json.loads(capsys.readouterr().out.split("\n}\n", 1)[0] + "\n}") == json.loads(

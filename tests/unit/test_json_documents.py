@@ -126,9 +126,15 @@ def test_an_option_that_cannot_be_read_is_named(words: list[str], state: Path) -
     assert refused(*words)["message"].startswith("--time: expected a duration")
 
 
-def test_a_file_that_cannot_be_written_has_status_1(state: Path, tmp_path: Path) -> None:
+def test_a_folder_in_the_place_of_a_file_is_refused(state: Path, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    error = refused("report", str(PACKED), "--markdown", str(tmp_path / "folder"), status=1)
+    error = refused("report", str(PACKED), "--markdown", str(tmp_path / "folder"))
+    assert error["code"] == "bad_request"
+    assert (tmp_path / "folder").is_dir()
+
+
+def test_a_file_that_cannot_be_written_has_status_1(state: Path) -> None:
+    error = refused("report", str(PACKED), "--markdown", "/dev/full", status=1)
     assert error["code"] == "store"
 
 

@@ -13,7 +13,7 @@ time of the original work and hide every failure of the injection. The reported 
 therefore decided by the mean of two capitals: that of the symmetric bets, and that of bets on the rank of the slowed run
 within its block. If the slowdown does nothing, the slowed run is exchangeable with its original and the copy, so both
 capitals and their mean are fair in any noise. Where a control's contrasts are skewed, its interval is that of their median,
-as for effects (``skew.py``).
+as for effects (``skew.py``). The copy must not differ from its original in any way: it is always judged by the bets.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _judge(spec: Spec, comparison: _Comparison, found: Interval) -> Control:
         low=on_scale(found.low, response),
         high=on_scale(found.high, response),
         passed=_holds(found, truth)
-        if found.skewed
+        if found.skewed and kind is ArmKind.POSITIVE
         else not excluded(contrasts.values, truth, spec.control_alpha),
         told_from_zero=excludes_zero,
         blocks=found.blocks,
