@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import numpy as np
-from msgspec.structs import replace
+from msgspec import structs
 
 from exact import rate
 from iotrial.design.keyed import Stream, new_seed
@@ -320,6 +320,15 @@ OTHERS = (
     Case("B 20 % faster, a switch costs 15 %", always(switch(0.15)), math.log(0.8)),
     Case("only the switch back costs, 15 %", always(switch(0.15, to=False))),
     Case("only the switch to B costs, 15 %", always(switch(0.15, to=True))),
+    Case("only the switch to B costs, 5 %", always(switch(0.05, to=True))),
+)
+#: with two more levels that do nothing
+WITH_FOUR = (
+    Case("sound, no effect", always(kernel())),
+    Case("sound, B 10 % slower", always(kernel()), math.log(1.1)),
+    Case("only the switch to B costs, 5 %", always(switch(0.05, to=True))),
+    Case("only the switch to B costs, 15 %", always(switch(0.15, to=True))),
+    Case("only the switch back costs, 15 %", always(switch(0.15, to=False))),
 )
 SOUND = (
     Case("sound, no effect", always(kernel())),
@@ -377,7 +386,7 @@ STUDY = Study(
 
 
 #: the same with two more levels, which do nothing
-FOUR = replace(
+FOUR = structs.replace(
     STUDY,
     factors=(
         Factor(
@@ -511,6 +520,9 @@ def stages_table(rng: Rng, scale: float) -> str:
     ]
     for case in (*SOUND, *REPORTED, *OTHERS):
         out.append(_row(case, [conduct(case, rng, _normal(rng)) for _ in range(trials)]))
+    for case in WITH_FOUR:
+        found = [conduct(case, rng, _normal(rng), study=FOUR) for _ in range(trials)]
+        out.append(_row(replace(case, name=f"four levels: {case.name}"), found))
     return "\n".join(out)
 
 
