@@ -73,15 +73,18 @@ def resolved(*, wash_in: bool = False) -> Resolved:
     return resolve(study, root=os.geteuid() == 0)
 
 
-def begin(database: Path, *, blocks: int, wash_in: bool = False) -> tuple[TrialData, TrialState, Plan]:
-    asked = resolved(wash_in=wash_in)
-    plan = Plan(asked.study, SEED, controls_first=24)
+def begin(
+    database: Path, *, blocks: int, wash_in: bool = False, asked: Resolved | None = None
+) -> tuple[TrialData, TrialState, Plan]:
+    """Conduct a trial; with ``asked``, each level of that study also runs just after itself."""
+    after_itself, asked = asked is not None, asked or resolved(wash_in=wash_in)
+    plan = Plan(asked.study, SEED, controls_first=24, after_itself=after_itself)
     limits = Limits(60.0, blocks, stop_when_decided=False)
     with Store.open(database) as store:
         ended = start.begin(
             asked, plan, store, limits, Silent(),
             folder=planning.default_folder(asked, None), seed_chosen=True,
-            options={"time_s": limits.time_s, "blocks": blocks, "no_stop": True, "controls_first": 24},
+            options={"time_s": limits.time_s, "blocks": blocks, "no_stop": True, **plan.options},
         )  # fmt: skip
         return store.data(ended.trial.header.id), ended.state, plan
 
@@ -163,6 +166,32 @@ def test_where_the_switch_costs_runs_of_the_same_level_go_before_each_and_the_co
     (carry_over,) = found.carry_over
     assert carry_over.switching is not None
     assert carry_over.switching.size == pytest.approx(1.2, abs=0.05)
+
+
+def test_with_three_levels_an_unmeasured_run_of_the_same_arm_comes_just_before_some_runs(
+    stood_in: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Carrying, "lasts", 0)
+    study = load(STUDIES / "probe.toml")
+    (factor,) = study.factors
+    third = replace(factor.level("treated"), label="third")
+    factor = replace(factor, levels=(*factor.levels, third), default=(*factor.default, "third"))
+    asked = resolve(replace(study, factors=(factor,)), root=os.geteuid() == 0)
+    data, state, plan = begin(stood_in / "trial.db", blocks=30, asked=asked)
+    assert state is TrialState.DONE
+    expected, marked = [], []
+    for index in range(30):
+        block = plan.block(plan.conditions[0], index)
+        for run in block.runs:
+            one = (run.arm.treatment["label"], run.arm.name, run.arm.kind)
+            expected += [one, one] if run.slot in block.after_itself else [one]
+            marked.append(run.slot in block.after_itself)
+    assert list(Carrying.past[-len(expected) :]) == expected
+    assert 10 < sum(marked) < 30
+    assert [run.after_itself for block in data.blocks for run in block.observations] == marked
+    assert all(block.wash_in is None for block in data.blocks)
+    (carry_over,) = analyse(Spec.from_plan(plan), data.blocks).carry_over
+    assert carry_over.passed
 
 
 def test_a_study_may_ask_for_the_neutral_runs_from_the_first_block_on(stood_in: Path) -> None:

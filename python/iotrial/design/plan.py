@@ -39,7 +39,7 @@ MAX_CONDITIONS = 10_000
 CONTROLS_FIRST = 24
 
 #: number of first blocks in which half of the arms run just after themselves, so that this is soon known of each
-_AFTER_ITSELF_SOON = 8
+_AFTER_ITSELF_SOON = 10
 
 Repeat = tuple[int | None, tuple[Arm, ...]]  # a stretch, and the arms of one of its repeats in run order
 
@@ -253,7 +253,8 @@ class Plan:
         """Return the slots of the runs that come just after an unmeasured run of their own arm.
 
         The arms that alone have a level, and no copy, take turns in random order: half of them in each of the first
-        blocks, one in a later block with controls. With two arms there is no such run: the slowed-down run serves."""
+        blocks, one in a later block with controls. With two arms there is no such run: the slowed-down run serves. The first
+        run of a block never is one, because the unmeasured run works on the files of the run before it."""
         if not self.after_itself or len(self.treatments) == 2 or self.whole_plots:
             return frozenset()
         alone = [run.slot for run in sorted(runs, key=lambda run: run.arm.name) if run.arm in self._alone]
@@ -263,7 +264,8 @@ class Plan:
         together = math.ceil(len(alone) / 2) if soon else 1
         turn, part = divmod(index, math.ceil(len(alone) / together))
         order = Stream(self.seed, "after itself", condition.key, turn).permutation(len(alone))
-        return frozenset(alone[one] for one in order[part * together : (part + 1) * together])
+        drawn = {alone[one] for one in order[part * together : (part + 1) * together]}
+        return frozenset(drawn - {0})
 
     @functools.cached_property
     def _alone(self) -> tuple[Arm, ...]:

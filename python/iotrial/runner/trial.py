@@ -392,6 +392,8 @@ class Conductor:
         elif planned.slot in block.after_itself:
             wash_in = WashIn(Before.SAME)
             before, _ = self._plan.wash_in(wash_in, condition, block.index, planned)
+            # not on its own files, which would then be in the page cache
+            before = replace(before, files=block.runs[planned.slot - 1].files)
             checks[WASH_IN] = AFTER_ITSELF
         for _ in range(0 if wash_in is None else wash_in.runs):
             if (wrong := self._unmeasured(condition, before, block)) is not None:

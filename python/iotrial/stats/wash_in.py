@@ -34,9 +34,10 @@ RUNS = (1, 3, 6)
 LEAST, MOST = 8, 48
 _SURE = 3.0  # score from which a cause counts as found
 _BETTER = 6.0  # difference in chi-square from which one cause counts as the better explanation
-#: what each cause adds to runs of the reference, and of other levels, after a level that is not their own
-_CARRIED = np.array([1.0, -1.0])
-_SWITCHED = (np.array([1.0, 1.0]), np.array([0.0, 1.0]), np.array([1.0, 0.0]))
+#: what each cause adds to runs of the reference, and of other levels, after a level that is not their own. If only the switch
+#: back to the reference costs, a neutral run helps as it does against carry-over.
+_CARRIED = (np.array([1.0, -1.0]), np.array([1.0, 0.0]))
+_SWITCHED = (np.array([1.0, 1.0]), np.array([0.0, 1.0]))
 _AVERAGE = np.array([0.5, 0.5])
 _ROUNDING = 1e-12  # relative to the largest covariance
 _CONDITION = 1e8  # of a covariance, from which it is only a rounding error
@@ -82,7 +83,8 @@ class Switching:
     """What the drawn levels show, on the response's scale of comparison.
 
     ``cost``: how much worse a run is after another level, averaged over both directions, with its score. ``carried``: how
-    carry-over fits, and ``switched`` a cost of switching: both directions alike, or one of them, whichever fits best.
+    carry-over fits, or a cost of the switch back to the reference alone, and ``switched`` a cost of switching in both
+    directions, or only away from the reference; in each case whichever fits better.
     ``typical``: the median of runs after their own level, on that scale. ``blocks``: those with a value in every run."""
 
     cost: float
@@ -157,13 +159,14 @@ def judge_switching(spec: Spec, response: Response, blocks: Sequence[ObservedBlo
     size, covariance, freedom = found
     size, covariance = size[:2], covariance[:2, :2]
     worse = -1.0 if response.better is Better.HIGHER else 1.0
-    causes = [_cause(one, size, covariance, freedom, worse) for one in (_CARRIED, *_SWITCHED)]
+    carried = [_cause(one, size, covariance, freedom, worse) for one in _CARRIED]
+    switched = [_cause(one, size, covariance, freedom, worse) for one in _SWITCHED]
     own = table.value[table.counted & ~other]
     return Switching(
         cost=float(_AVERAGE @ size),
         cost_score=worse * _score(_AVERAGE, size, covariance, freedom),
-        carried=causes[0],
-        switched=min(causes[1:], key=lambda cause: (cause.score < _LIKELY, cause.misses)),
+        carried=min(carried, key=lambda cause: cause.misses),
+        switched=min(switched, key=lambda cause: (cause.score < _LIKELY, cause.misses)),
         typical=float(np.median(own)) if own.size else math.nan,
         blocks=residuals.blocks,
     )
