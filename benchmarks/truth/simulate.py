@@ -96,6 +96,7 @@ TABLES: dict[str, Table] = {
 PRINTED_ONLY = frozenset(
     {
         "audit-family",
+        "capped-means",
         "durability-runs",
         "races-left-out",
         "orders",

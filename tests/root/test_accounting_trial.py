@@ -37,6 +37,7 @@ levels = ["1", "100000"]
 name = "head"
 kind = "command"
 argv = ["head", "-c", "{bytes}", "/dev/zero"]
+stdout = "null"
 """
 
 
@@ -65,7 +66,8 @@ def test_calls_of_each_arm_are_those_that_strace_counts(state: Path, tmp_path: P
         table = [line.split() for line in (tmp_path / "out").read_text().splitlines()]
         truth = {words[-1]: int(words[3]) for words in table if len(words) >= 5 and words[0][0].isdigit()}
         counted = [call for kind, call in events(state) if kind == "call" and call["arm"] == level]
-        assert {call["repetition"] for call in counted} == {0, 1, 2}
+        # once, and again while that takes less than a tenth of the time that was measured
+        assert {0} <= {call["repetition"] for call in counted} <= {0, 1, 2}
         assert {c["name"]: c["count"] for c in counted if c["repetition"] == 0} == {
             name: count for name, count in truth.items() if name != "total"
         }
@@ -141,4 +143,5 @@ def test_without_root_a_trial_is_as_good_without(everybody: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "system calls were not counted" in done.stderr
     assert "not permitted" in done.stderr
-    assert [kind for kind, _ in events(everybody / "home" / "iotrial")] == ["not-accounted"]
+    kinds = [kind for kind, _ in events(everybody / "home" / "iotrial")]
+    assert [kind for kind in kinds if kind != "time-spent"] == ["not-accounted"]

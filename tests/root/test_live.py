@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -247,6 +248,10 @@ def test_the_watchdog_sets_the_settings_again_when_iotrial_dies_or_hangs(
     nothing_left(state)
 
 
+def _gone(process: int) -> bool:
+    return not Path(f"/proc/{process}").exists()
+
+
 @pytest.mark.parametrize("times", [1, pytest.param(20, marks=pytest.mark.long)])
 def test_killed_together_with_its_watchdog_the_settings_are_set_again(
     state: Path, service: Service, times: int
@@ -257,13 +262,14 @@ def test_killed_together_with_its_watchdog_the_settings_are_set_again(
         trial = Trial(state, *service.words("--blocks", "1000", "--no-stop"), verb="live")
         trial.until(lambda: service.ahead == LOW, "a window with the other setting")
         (watching,) = processes_with(newest_trial(state))
+        shell = int(Path(f"/proc/{watching}/stat").read_text().rpartition(")")[2].split()[1])
         os.kill(watching, signal.SIGKILL)
         trial.process.send_signal(signal.SIGKILL)
         began = time.monotonic()
         assert eventually(lambda: service.ahead == TODAY, REVERTED_WITHIN_S)
         took_s.append(time.monotonic() - began)
         assert eventually(lambda: not processes_with(newest_trial(state)), 10)
-        assert eventually(lambda: not processes_with("echo -1000 2>/dev/null"), 10)
+        assert eventually(partial(_gone, shell), 10)
         trial.process.communicate()
         assert entries(state) == []
         assert "has set today's settings again" in events(state, "watchdog")[-1]

@@ -171,6 +171,7 @@ def lives(pid: int) -> bool:
         return False
 
 
+@pytest.mark.alone  # `restore` names what a recording left on this machine, also to tests that run beside
 @pytest.mark.root
 def test_a_killed_recording_ends_its_command_and_completes_the_trace(data: Path, tmp_path: Path) -> None:
     script = f"{READ_TWICE}; print('ready', flush=True); import time; time.sleep(60)"
@@ -185,6 +186,7 @@ def test_a_killed_recording_ends_its_command_and_completes_the_trace(data: Path,
     foreign.wait()
 
 
+@pytest.mark.alone
 @pytest.mark.root
 @pytest.mark.parametrize("recorder_too", [False, True])
 def test_what_goes_on_after_a_killed_recording_is_named_and_ended_on_request(

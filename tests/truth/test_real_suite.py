@@ -158,9 +158,10 @@ def test_the_runner_stretches_the_treated_arm_and_leaves_the_others_as_they_are(
         ("plain", ArmKind.TREATMENT, "plain"),
         ("control:negative", ArmKind.NEGATIVE, "plain"),
         ("control:positive", positive, "plain"),
+        ("control:positive", positive, "treated"),
     ):
         runner.run(None, PlannedRun(0, Arm(name, kind, {"label": label}), None), block=0)
-    assert asked == [0.05, 0.0, 0.0, 0.02]
+    assert asked == [0.05, 0.0, 0.0, 0.02, pytest.approx(1.05 * 1.02 - 1.0)]
 
 
 def alive(pid: int) -> bool:

@@ -78,7 +78,7 @@ class StretchedRunner(Runner):
 
     def _measure(self, subject: Any, workload: Any, stretch: float, *more: Any) -> dict[str, Any]:
         own = self._slowdown if self._treated else 0.0
-        return super()._measure(subject, workload, (1.0 + own) * (1.0 + stretch) - 1.0, *more)
+        return super()._measure(subject, workload, own + stretch + own * stretch, *more)
 
 
 def conductor_of(cell: Cell, beside: Beside | None) -> Callable[..., Conductor]:
