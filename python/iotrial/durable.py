@@ -81,7 +81,7 @@ class DamageError(LabError):
 def refuse_foreign(path: Path) -> os.stat_result:
     """Raise DamageError unless only we can write this file or folder, OSError if that cannot be seen.
 
-    Whoever can write what we act on can make us change something.
+    A user who can write such a file could make root change settings.
     """
     seen = path.lstat()
     link = stat.S_ISLNK(seen.st_mode)

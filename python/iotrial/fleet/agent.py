@@ -140,9 +140,8 @@ class Agent:
             return True
         try:
             return _state(folder) is TrialState.RUNNING
-        except (
-            StoreError
-        ):  # one fleet's damaged store stops no other's trial; who runs holds the machine's lock
+        except StoreError:
+            # a damaged store of one fleet must not stop the trial of another; a running one holds the machine lock
             return False
 
     def _over(self, folder: Folder) -> bool:

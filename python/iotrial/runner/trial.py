@@ -47,7 +47,7 @@ from iotrial.store.records import observation_of, wash_in_check, washed_in
 FAILURES_TO_DROP = 3
 WASH_IN_FAILED = "wash_in_failed"
 READ_BACKS_TO_FAIL = 3
-#: a trial ends once so many blocks, and this share of all, are void because something else changed a setting
+#: a trial ends when at least this many blocks, and this share of all, are void because something else changed a setting
 CHANGES_TO_END, SHARE_TO_END = 3, 0.25
 VOIDS_TO_DROP = 20  # without one complete block in between
 

@@ -221,19 +221,15 @@ def _switch_could_explain(spec: Spec, judged: Judged, effect: Effect) -> bool:
     found = {(one.factor, one.level, one.pattern): one for one in judged.dependences}
     sign, limit = 0.0, 2.0 * math.log1p(effect.margin)
     if effect.verdict is not Verdict.EQUIVALENT:
+        neutral = 1.0 if effect.scale is Scale.LOG else 0.0
+        sign = 1.0 if effect.value is not None and effect.value > neutral else -1.0
         limit = _size(effect)
-        sign = (
-            1.0
-            if effect.value is not None and effect.value > (1.0 if effect.scale is Scale.LOG else 0.0)
-            else -1.0
-        )
     for label, way in ((effect.level, 1.0), (effect.reference, -1.0)):
-        if (effect.factor, label) in tried:  # its runs after itself are then faster
+        if (effect.factor, label) in tried:
+            # then its runs after itself are faster
             one, way = found.get((effect.factor, label, AFTER_ITSELF)), -way
-        elif (
-            effect.factor,
-            effect.level,
-        ) in tried:  # of two levels: runs of the reference after the other are slower
+        elif (effect.factor, effect.level) in tried:
+            # of two levels: then runs of the reference after the other are slower
             one = found.get((effect.factor, effect.level, AFTER_OTHER))
         else:
             continue
@@ -645,7 +641,7 @@ class _History:
         return tuple([self.units[place].key for place in self.place[rows].tolist()])
 
     def residuals(self, known: Counts, runs: Counts) -> tuple[Floats, Floats]:
-        """Return each run's distance from its arm's usual result, after so many known units, and the arm's spread."""
+        """Return each run's distance from its arm's usual result in the ``known`` units before, and the arm's spread."""
         column = self.column[runs]
         usual, spread = self.usual[known[:, None], column], self.spread[known[:, None], column]
         return self.value[runs] - usual, spread

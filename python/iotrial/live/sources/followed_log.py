@@ -47,7 +47,7 @@ LONGEST_LINE = 16_384
 #: values of one window; 8 bytes each
 MOST_VALUES = 4_000_000
 _LONGEST_REGEX = 1000
-#: the clock of the processor is looked at after so many bytes
+#: number of bytes between two checks of the CPU time used
 _CHECKED_AFTER = 1 << 16
 
 
