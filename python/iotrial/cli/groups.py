@@ -7,6 +7,7 @@ import importlib
 import os
 import pkgutil
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -46,7 +47,8 @@ class LazyGroup(click.Group):
         for name in (cmd_name, cmd_name + "_") if cmd_name.isidentifier() else ():
             module_name = f"{self._package.__name__}.{name}"
             try:
-                module = importlib.import_module(module_name)
+                with _one_thread_for_algebra():
+                    module = importlib.import_module(module_name)
             except ModuleNotFoundError as error:
                 if error.name != module_name:
                     raise
@@ -83,3 +85,21 @@ class LazyGroup(click.Group):
                 yield name, self._short_helps[name]
             elif (command := self.get_command(ctx, name)) is not None and not command.hidden:
                 yield name, command.get_short_help_str(400)
+
+
+@contextmanager
+def _one_thread_for_algebra() -> Iterator[None]:
+    """Make OpenBLAS, if numpy is imported inside, compute in the calling thread, unless the user's environment says otherwise.
+
+    For our small matrices its threads cost more than they save, and after a call they spin for a while on processors that
+    the next timed run needs. The variable is removed again: commands on trial must not inherit it.
+    """
+    name = "OPENBLAS_NUM_THREADS"
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[name]
