@@ -40,10 +40,15 @@ from iotrial.stats.betting import (
 )
 
 Places = tuple[npt.NDArray[np.intp], ...]
+#: places in a chunk
+Rows = slice | npt.NDArray[np.intp]
 T = TypeVar("T")
 
 _LN2, _LN3 = math.log(2.0), math.log(3.0)
 _CHUNK = 32
+#: number of factors, each at most 3 exp(stake + gap), whose product is a finite number if stake + gap is at most the second
+_FEW, _LARGEST_OF_FEW = 8, 80.0
+_LARGEST_OF_ALL = 20.0
 #: chunks and cells per pass: an excluded candidate stops costing time, and arrays stay in the CPU cache
 _STRETCH = 32
 _CELLS = 1 << 15
@@ -438,31 +443,103 @@ class _Chunks:
     def _costs(self) -> tuple[Floats, Floats]:
         """Return the sums over each chunk of ln cosh, by bet, candidate and chunk, and of ln of the means, also by sign."""
         stakes, gaps, copied = self._stakes, self._gaps, self._copied
-        size, factor = _arrays("costs", 2, stakes.shape)
-        np.abs(stakes, out=size)
-        np.multiply(size, -2.0, out=factor)
-        np.exp(factor, out=factor)
-        factor += 1.0
-        coin: Floats = np.log(np.multiply.reduce(factor, axis=1)) + size.sum(axis=1) - _LN2 * _CHUNK
+        boldest = int(np.argmax(self._layout.bets.thetas))
+        largest = max(float(stakes[boldest].max()), -float(stakes[boldest].min()))
+        if gaps is not None:
+            largest += float(gaps[boldest].max())
+        together = _CHUNK if largest <= _LARGEST_OF_ALL else _FEW
+        factors = _Scaled(stakes) if largest > _LARGEST_OF_FEW else _Plain(stakes, together)
+        coin: Floats = factors.log_coins(slice(None)) - _LN2 * _CHUNK
         if gaps is None or copied is None:
             return coin, np.empty((0, *coin.shape))
         # only the places that have a copy in some chunk: from block 25 on these are every second one
-        rows = np.flatnonzero(copied.any(axis=(1, 2)))
-        others = np.setdiff1d(np.arange(_CHUNK), rows)
-        rest = np.log(np.multiply.reduce(factor[:, others], axis=1)) + size[:, others].sum(axis=1)
+        having = copied.any(axis=(1, 2))
+        rows, others = _spaced(np.flatnonzero(having)), _spaced(np.flatnonzero(~having))
         threes = copied.sum(axis=0)
-        rest -= threes * _LN3 + (_CHUNK - threes) * _LN2
-        stakes, gaps, copied = stakes[:, rows], gaps[:, rows], copied[rows]
-        size, factor = size[:, rows], factor[:, rows]
-        found = []
-        for sign in self._layout.side.signs:
-            terms, top = _three_terms(sign * stakes, gaps)
-            if not copied.all():
-                single = np.broadcast_to(~copied, terms.shape)
-                np.copyto(terms, factor, where=single)
-                np.copyto(top, size, where=single)
-            found.append(np.log(np.multiply.reduce(terms, axis=1)) + top.sum(axis=1) + rest)
+        rest = factors.log_coins(others) - threes * _LN3 - (_CHUNK - threes) * _LN2
+        single = None if copied[rows].all() else ~copied[rows]
+        found = [
+            factors.log_means(sign, rows, gaps[:, rows], single) + rest for sign in self._layout.side.signs
+        ]
         return coin, np.stack(found)
+
+
+class _Plain:
+    """The factors of a pass whose stakes are not large: two exponentials give them all.
+
+    ``together``: number of factors whose product is finite.
+    """
+
+    def __init__(self, stakes: Floats, together: int) -> None:
+        self._together = together
+        self._up, self._down, self._coins = _arrays("costs", 3, stakes.shape)
+        np.multiply(stakes, 0.5, out=self._up)
+        np.exp(self._up, out=self._up)
+        np.divide(1.0, self._up, out=self._down)
+        np.multiply(self._up, self._up, out=self._coins)
+        squares = _arrays("squares", 1, stakes.shape)[0]
+        self._coins += np.multiply(self._down, self._down, out=squares)
+        self._spread: Floats | None = None
+
+    def log_coins(self, rows: Rows) -> Floats:
+        """Return ln of the products of 2 cosh(stake) over these places."""
+        return self._log_product(self._coins[:, rows])
+
+    def log_means(self, sign: float, rows: Rows, gaps: Floats, single: Flags | None) -> Floats:
+        """Return ln of the products of the sum over the three runs, where ``single`` is not set, over these places."""
+        if self._spread is None:  # 2 cosh(gap), for both signs
+            self._spread = np.exp(gaps)
+            self._spread += 1.0 / self._spread
+        level, others = (self._up, self._down) if sign > 0.0 else (self._down, self._up)
+        terms, squares = _arrays("terms", 2, gaps.shape[:2] + self._up.shape[2:])
+        np.multiply(self._spread, others[:, rows], out=terms)
+        terms += np.multiply(level[:, rows], level[:, rows], out=squares)
+        if single is not None:
+            np.copyto(terms, self._coins[:, rows], where=np.broadcast_to(single, terms.shape))
+        return self._log_product(terms)
+
+    def _log_product(self, factors: Floats) -> Floats:
+        found: Floats = np.zeros((factors.shape[0], *factors.shape[2:]))
+        for place in range(0, factors.shape[1], self._together):
+            found += np.log(np.multiply.reduce(factors[:, place : place + self._together], axis=1))
+        return found
+
+
+class _Scaled:
+    """The same for stakes of any size: each factor is divided by its largest term."""
+
+    def __init__(self, stakes: Floats) -> None:
+        self._stakes = stakes
+        self._size, self._factor = _arrays("costs", 2, stakes.shape)
+        np.abs(stakes, out=self._size)
+        np.multiply(self._size, -2.0, out=self._factor)
+        np.exp(self._factor, out=self._factor)
+        self._factor += 1.0
+
+    def log_coins(self, rows: Rows) -> Floats:
+        """As ``_Plain.log_coins``."""
+        product = np.multiply.reduce(self._factor[:, rows], axis=1)
+        found: Floats = np.log(product) + self._size[:, rows].sum(axis=1)
+        return found
+
+    def log_means(self, sign: float, rows: Rows, gaps: Floats, single: Flags | None) -> Floats:
+        """As ``_Plain.log_means``."""
+        terms, top = _three_terms(sign * self._stakes[:, rows], gaps)
+        if single is not None:
+            alone = np.broadcast_to(single, terms.shape)
+            np.copyto(terms, self._factor[:, rows], where=alone)
+            np.copyto(top, self._size[:, rows], where=alone)
+        found: Floats = np.log(np.multiply.reduce(terms, axis=1)) + top.sum(axis=1)
+        return found
+
+
+def _spaced(places: npt.NDArray[np.intp]) -> Rows:
+    """Return these places as a slice if they are evenly spaced: an index array would copy what it selects."""
+    steps = np.unique(np.diff(places))
+    if steps.size > 1:
+        return places
+    first, last, step = (int(places[0]), int(places[-1]), int(steps[0]) if steps.size else 1) if places.size else (0, -1, 1)
+    return slice(first, last + 1, step)
 
 
 def _three_terms(stake: Floats, gap: Floats) -> tuple[Floats, Floats]:
