@@ -3,7 +3,9 @@
     python benchmarks/truth/replay.py [--draws N] [--seed N] [FOLDER]
 
 Each primary comparison by ratio is replayed: its blocks are drawn with replacement into a long series, whole, so that a
-block keeps its copy of the reference. As in a trial, copies are in the first 24 blocks and then in every second block.
+block keeps its copy of the reference; which of the two is called the copy is drawn, or a chance difference between them in
+the recorded blocks would be an effect in the series. As in a trial, copies are in the first 24 blocks and then in every
+second block.
 Both methods look at the same series as a trial does. *Before*: bets on the sign of the contrast alone, six with equal
 weights. *Now*: bets on which run of the block is the level's, with the weights of ``betting.mixture``. A comparison is
 final once it is equivalent, its interval lies beyond the margin, or 0 is excluded and the interval is narrow enough; the
@@ -87,7 +89,9 @@ def drawn(blocks: Blocks, rng: np.random.Generator) -> Blocks:
         places = rng.integers(blocks.size, size=MOST)
         return Blocks.of(blocks.contrasts[places])
     places = np.where(copied, rng.choice(with_copy, MOST), rng.integers(blocks.size, size=MOST))
-    return Blocks.of(blocks.contrasts[places], np.where(copied, blocks.copies[places], math.nan))
+    contrasts, copies = blocks.contrasts[places], np.where(copied, blocks.copies[places], math.nan)
+    swapped = copied & (rng.random(MOST) < 0.5)
+    return Blocks.of(np.where(swapped, contrasts - copies, contrasts), np.where(swapped, -copies, copies))
 
 
 def former(blocks: Blocks, candidates: Floats, aim: float, side: Side) -> Floats:

@@ -46,7 +46,10 @@ print(len(os.listdir("/proc/self/task")), os.environ.get("OPENBLAS_NUM_THREADS")
 
 @pytest.mark.parametrize(
     ("given", "threads"),
-    [(None, "1 None"), pytest.param("2", "2 2", marks=pytest.mark.skipif(os.cpu_count() == 1, reason="one CPU"))],
+    [
+        (None, "1 None"),
+        pytest.param("2", "2 2", marks=pytest.mark.skipif(os.cpu_count() == 1, reason="one CPU")),
+    ],
 )
 def test_linear_algebra_has_no_threads_of_its_own_unless_the_user_asks_and_commands_do_not_inherit_that(
     given: str | None, threads: str

@@ -89,7 +89,7 @@ class LazyGroup(click.Group):
 
 @contextmanager
 def _one_thread_for_algebra() -> Iterator[None]:
-    """Make OpenBLAS, if numpy is imported inside, compute in the calling thread, unless the user's environment says otherwise.
+    """Make OpenBLAS, if numpy is imported inside, compute in the calling thread, unless the environment sets its threads.
 
     For our small matrices its threads cost more than they save, and after a call they spin for a while on processors that
     the next timed run needs. The variable is removed again: commands on trial must not inherit it.

@@ -535,11 +535,11 @@ class _Scaled:
 
 def _spaced(places: npt.NDArray[np.intp]) -> Rows:
     """Return these places as a slice if they are evenly spaced: an index array would copy what it selects."""
-    steps = np.unique(np.diff(places))
-    if steps.size > 1:
-        return places
-    first, last, step = (int(places[0]), int(places[-1]), int(steps[0]) if steps.size else 1) if places.size else (0, -1, 1)
-    return slice(first, last + 1, step)
+    if places.size == 0:
+        return slice(0, 0)
+    step = int(places[1] - places[0]) if places.size > 1 else 1
+    even = bool((np.diff(places) == step).all())
+    return slice(int(places[0]), int(places[-1]) + 1, step) if even else places
 
 
 def _three_terms(stake: Floats, gap: Floats) -> tuple[Floats, Floats]:
