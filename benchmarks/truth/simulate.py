@@ -90,6 +90,7 @@ TABLES: dict[str, Table] = {
     "building-up": switchback.building_up,
     "durability-runs": powercuts.durability_runs,
     "skewed-controls": skewed.controls_table,
+    "wash-in-drawn": carry.held_out_table,
 }
 
 #: tables that have no place in the documents, which give their results in a sentence

@@ -175,7 +175,9 @@ def at_stake(spec: Spec, judged: Judged, effects: Iterable[Effect]) -> CarryOver
         if effect.response == one.response and effect.verdict is not Verdict.INCONCLUSIVE
     ]
     explicable = tuple(
-        (effect.factor, effect.level) for effect in decided if _switch_could_explain(spec, judged, effect)
+        (effect.factor, effect.level)
+        for effect in decided
+        if _switch_could_explain(spec, judged, effect) or _rest_could_explain(spec, judged, effect)
     )
     limits = [
         math.log1p(effect.margin) / 2.0 if effect.verdict is Verdict.EQUIVALENT else _SHARE * _size(effect)
@@ -211,8 +213,7 @@ def _switch_could_explain(spec: Spec, judged: Judged, effect: Effect) -> bool:
     found = {(one.factor, one.level, one.pattern): one for one in judged.dependences}
     sign, limit = 0.0, 2.0 * math.log1p(effect.margin)
     if effect.verdict is not Verdict.EQUIVALENT:
-        neutral = 1.0 if effect.scale is Scale.LOG else 0.0
-        sign = 1.0 if effect.value is not None and effect.value > neutral else -1.0
+        sign = 1.0 if effect.value is not None and effect.value > _neutral(effect) else -1.0
         limit = _size(effect)
     for label, way in ((effect.level, 1.0), (effect.reference, -1.0)):
         if (effect.factor, label) in tried:
@@ -232,6 +233,28 @@ def _switch_could_explain(spec: Spec, judged: Judged, effect: Effect) -> bool:
     return False
 
 
+def _rest_could_explain(spec: Spec, judged: Judged, effect: Effect) -> bool:
+    """Return whether 0 is no longer excluded if what a wash-in may have left is taken off the interval of an effect.
+
+    That is what the runs before add to the effect, by any pattern, within twice its standard error."""
+    near = effect.low if effect.value is not None and effect.value > _neutral(effect) else effect.high
+    if judged.carry_over.wash_in is None or effect.verdict is Verdict.EQUIVALENT or near is None:
+        return False
+    away = math.log(near) if effect.scale is Scale.LOG else near
+    sign = math.copysign(1.0, away)
+    needed = score_needed(_questions(spec), _SCORE_OF_DOUBT)
+    most = math.inf if not judged.dependences else 0.0
+    for one in judged.dependences:
+        if one.factor == effect.factor and one.level in (effect.level, effect.reference):
+            added = one.size * one.exposure * (1.0 if one.level == effect.level else -1.0)
+            most = max(most, added * sign + needed * abs(added / one.score))
+    return most >= abs(away)
+
+
+def _neutral(effect: Effect) -> float:
+    return 1.0 if effect.scale is Scale.LOG else 0.0
+
+
 def withholds(one: CarryOver, effect: Effect) -> str | None:
     """Return why an effect of the condition gets no verdict: because runs seem to depend on those before them, or because a
     cost of switching alone could explain it; None if it may have one.
@@ -239,7 +262,7 @@ def withholds(one: CarryOver, effect: Effect) -> str | None:
     A direction stands if the effect is more than 1 / ``_SHARE`` times what one run does to a later one."""
     if not one.held:
         same = effect.response == one.response and (effect.factor, effect.level) in one.explicable
-        return SWITCH_COST if same else None
+        return (SWITCH_COST if one.wash_in is None else CARRY_OVER) if same else None
     if not one.suspected or one.ratio is None or effect.scale is not one.scale:
         return CARRY_OVER
     if effect.verdict in (Verdict.EQUIVALENT, Verdict.INCONCLUSIVE):

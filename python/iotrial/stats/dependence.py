@@ -98,7 +98,8 @@ class Table:
 class Dependence:
     """The dependence on a level by one pattern: the coefficient of a run (``size``) and its score.
 
-    ``largest``: what one run with the level does to a later one at most.
+    ``largest``: what one run with the level does to a later one at most. ``exposure``: by how much x is larger in runs with
+    the level than in the others of their units, so size times exposure is what the dependence adds to the level's effect.
     """
 
     factor: str
@@ -106,6 +107,7 @@ class Dependence:
     pattern: Pattern
     size: float
     score: float
+    exposure: float = 0.0
 
     @property
     def largest(self) -> float:
@@ -124,8 +126,9 @@ def dependences(table: Table, held: Mapping[tuple[str, str], Floats | Flags]) ->
     columns = np.column_stack([_column(held[pair], pattern) for pair, pattern in names])[which]
     residuals = Residuals(table, columns)
     sizes, scores = residuals.alone()
+    exposures = _exposures(columns, [held[pair][which] for pair, _ in names], table.unit[which])
     return [
-        Dependence(*pair, pattern, float(sizes[place]), float(scores[place]))
+        Dependence(*pair, pattern, float(sizes[place]), float(scores[place]), float(exposures[place]))
         for place, (pair, pattern) in enumerate(names)
         if scores[place] != 0.0
     ]
@@ -146,6 +149,12 @@ def _column(flags: Floats | Flags, pattern: Pattern) -> Floats:
     if pattern.own is not None:
         found *= held if pattern.own else 1.0 - held
     return found
+
+
+def _exposures(columns: Floats, held: Sequence[Floats | Flags], units: Counts) -> Floats:
+    """Return the slope of each column on the level's own flags, inside units."""
+    flags = _centred(np.column_stack(held).astype(np.float64), units)
+    return (_centred(columns, units) * flags).sum(axis=0) / np.maximum((flags**2).sum(axis=0), 1.0)
 
 
 class Residuals:
