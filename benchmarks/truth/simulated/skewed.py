@@ -137,12 +137,15 @@ CONTRADICTING: dict[str, Draw] = {
 }
 
 
+_CONTRADICTING_AT = (24, 48, 96, BLOCKS)
+
+
 def contradictions_table(rng: Rng, scale: float) -> str:
     """Tabulate what is said where blocks contradict each other, by whether stalls or a change of the effect are the cause."""
     trials = max(20, int(200 * scale))
     out = [
-        f"**Blocks that contradict each other: {trials} trials of {BLOCKS} blocks, with looks at {len(LOOKS)} of them, alpha "
-        f"{ALPHA}** [95 % bounds]",
+        f"**Blocks that contradict each other: {trials} trials, looks after "
+        f"{', '.join(map(str, _CONTRADICTING_AT))} blocks, alpha {ALPHA}** [95 % bounds]",
         "",
         "Share of trials in which the bets on symmetric runs find a contradiction at a look, and what is said there at last.",
         "",
@@ -150,18 +153,16 @@ def contradictions_table(rng: Rng, scale: float) -> str:
         "| --- | --- | --- | --- | --- |",
     ]
     for name, draw in CONTRADICTING.items():
-        said: Counter[str] = Counter()
-        for _ in range(trials):
-            level, reference = draw(rng, BLOCKS)
-            last = ""
-            for n in LOOKS:
-                found = intervals([Wanted(level[:n] - reference[:n], ALPHA, LIMIT)])[0]
-                if found.empty or found.leaning:
+        arms, last = [draw(rng, BLOCKS) for _ in range(trials)], [""] * trials
+        for n in _CONTRADICTING_AT:
+            values = [level[:n] - reference[:n] for level, reference in arms]
+            found = intervals([Wanted(one, ALPHA, LIMIT) for one in values])
+            for trial, ((level, reference), one) in enumerate(zip(arms, found, strict=True)):
+                if one.empty or one.leaning:
                     pairs = PairedRuns(level[:n, None], reference[:n, None])
-                    values = (level[:n] - reference[:n]).tolist()
-                    one = typical_interval(found, values, pairs, TIME, ALPHA, LIMIT)
-                    last = "stalls" if one.skewed else "empty" if one.empty else "leaning"
-            said[last] += 1
+                    one = typical_interval(one, values[trial].tolist(), pairs, TIME, ALPHA, LIMIT)
+                    last[trial] = "stalls" if one.skewed else "empty" if one.empty else "leaning"
+        said = Counter(last)
         cells = [rate(trials - said[""], trials)]
         cells += [f"{said[word] / trials:.3f}" for word in ("stalls", "leaning", "empty")]
         out.append(f"| {name} | {' | '.join(cells)} |")

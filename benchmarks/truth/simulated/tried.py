@@ -1,13 +1,12 @@
-"""Two ways to need fewer blocks, measured and compared with the product's own: bets capped at what is needed to end, and in
-races the average capital over arms.
+"""Two ways to need fewer blocks: bets capped at what is needed to end (measured, not taken), and in races the average capital
+over arms (taken).
 
 **Capped bets** (Fischer and Ramdas, arXiv 2410.16076). Capital beyond 1/alpha is of no use. So where one outcome of a block
 would bring more than that, it brings 1/alpha, and the other outcome gets the rest. Contrasts without a copy, whose block has
 two outcomes.
 
-**Average capital** (Cho, Gan and Kallus, arXiv 2402.06122). An arm leaves a race when another is better. With K arms the
-product asks each of them for capital 2 (K - 1) / alpha. If an arm is the best, the sum of the capitals of all others against
-it has mean K - 1, so it may leave when the sum reaches that.
+**Average capital** (Cho, Gan and Kallus, arXiv 2402.06122). An arm leaves a race when the capital of one other against it
+reaches 2 (K - 1) / alpha, with K arms, or when the sum of all does (``iotrial.stats.race``).
 """
 
 from __future__ import annotations
@@ -18,10 +17,8 @@ from unittest.mock import patch
 import numpy as np
 
 from exact import rate
-from iotrial.stats import race as races_of_product
 from iotrial.stats.betting import MOST_AIMED, Side, log_paths, mixture
-from iotrial.stats.model import Left
-from iotrial.stats.race import Rules, Standing
+from iotrial.stats.race import _Pairs
 from simulated.noise import NOISES, Floats, Rng
 from simulated.races import NOISES as RACE_NOISES
 from simulated.races import _raced, _wrong, sets
@@ -71,7 +68,8 @@ def _first(x: Floats, aim: float, threshold: float, side: Side, *, capped: bool)
         thetas[:, -1] = np.minimum(aim / rms[:, block], MOST_AIMED)
         stakes = np.repeat(thetas, signs.size, axis=1) * np.tile(signs, thetas.shape[1])
         won = np.tanh(stakes * np.abs(x[:, block] / rms[:, block])[:, None])
-        sides = [logs + np.log1p(won * way) for way in (1.0, -1.0)]  # D above, or below the candidate
+        with np.errstate(divide="ignore"):
+            sides = [logs + np.log1p(won * way) for way in (1.0, -1.0)]  # D above, or below the candidate
         totals = np.logaddexp.reduce(sides, axis=2)
         came = (x[:, block] < 0.0).astype(int)
         rows = np.arange(len(x))
@@ -86,11 +84,11 @@ def _first(x: Floats, aim: float, threshold: float, side: Side, *, capped: bool)
 
 
 def averaged_races(rng: Rng, scale: float) -> str:
-    """Tabulate races in which an arm leaves by the sum of all capitals against it, and by the product's rule."""
+    """Tabulate the product's races, in which an arm also leaves by the sum of all capitals against it, and races without that."""
     trials = max(4, round(50 * scale))
     out = [
         f"**Races by the average capital over arms: {trials} for each of {len(RACE_NOISES)} noises; margin 5 %, alpha 5 %; "
-        "plain / averaged**",
+        "without / with it**",
         "",
         "| settings | set | wrong | runs: mean | saved |",
         "| --- | --- | --- | --- | --- |",
@@ -101,8 +99,8 @@ def averaged_races(rng: Rng, scale: float) -> str:
             for noise in RACE_NOISES.values():
                 for _ in range(trials):
                     seed = int(rng.integers(1 << 62))
-                    for place, judge in enumerate((races_of_product.race, averaged)):
-                        with patch("simulated.races.race", judge):
+                    for place, beaten_by in enumerate((lambda *_: None, _Pairs.beaten_by)):
+                        with patch.object(_Pairs, "beaten_by", beaten_by):
                             one = _raced(np.random.default_rng(seed), noise, effects)
                         wrong[place] += _wrong(effects, one.pick)
                         runs[place] += one.runs
@@ -112,29 +110,3 @@ def averaged_races(rng: Rng, scale: float) -> str:
                 f"{' / '.join(f'{one / number:.0f}' for one in runs)} | {1.0 - runs[1] / runs[0]:.3f} |"
             )
     return "\n".join(out)
-
-
-def averaged(values: Floats, reference: int, rules: Rules) -> list[Standing]:
-    """Judge a race as the product does, but let an arm leave by the sum of the capitals of all others against it.
-
-    The capitals are those at an effect of 0; that all larger effects are excluded too is not checked, which can only make
-    this rule look better."""
-    plain = races_of_product.race
-    count = len(values)
-    sums = np.full(count, -np.inf)
-    for arm in range(count):
-        # arms that have left keep their capital
-        apart = np.array([rules.sign * (values[j] - values[arm]) for j in range(count) if j != arm])
-        paths = log_paths(np.nan_to_num(apart), aim=rules.margin, side=Side.SMALLER)
-        sums[arm] = np.logaddexp.reduce(paths, axis=0).max()
-    found = plain(values, reference, rules)
-    for arm, one in enumerate(found):
-        if arm != reference and one.left is None and sums[arm] >= rules.threshold(count):
-            one.left, one.good = Left.WORSE, False
-    inside = [arm for arm, one in enumerate(found) if one.left is None]
-    pairs = races_of_product._Pairs(rules.sign * values, reference, rules)
-    for arm in inside:
-        found[arm].good = (arm == reference or found[arm].better) and all(
-            pairs.below(arm, other, rules.margin) for other in inside if other != arm
-        )
-    return found
