@@ -59,9 +59,7 @@ def test_an_arm_leaves_sooner_when_all_others_are_better_than_when_one_of_them_i
         effects = np.full(12, 0.03)
         effects[[0, *range(2, 2 + better)]] = 0.0
         values = noise + effects[:, None]
-        left.append(
-            next(n for n in range(6, 61) if standings(values[:, :n], 0, RULES)[1].left is Left.WORSE)
-        )
+        left.append(next(n for n in range(6, 61) if standings(values[:, :n], 0, RULES)[1].left is Left.WORSE))
     assert left[1] < left[0]
 
 

@@ -270,8 +270,8 @@ def drawn(rng: Rng) -> Mechanism:
 
 
 def written(rng: Rng, share: float = 0.3, cost: float = 0.1) -> Mechanism:
-    """Return carry-over by what earlier runs wrote: a random amount, five times as much with the level; a ``share`` of what is
-    left to write stays from run to run. The median amount of a run with the level costs ``cost``."""
+    """Return carry-over by what earlier runs wrote: a random amount, five times as much with the level; a ``share`` of what
+    is left to write stays from run to run. The median amount of a run with the level costs ``cost``."""
     left = 0.0
 
     def more(at: Place) -> float:

@@ -32,14 +32,18 @@ def capped_bets(rng: Rng, scale: float) -> str:
     out = [
         f"**Bets capped at what is needed: {trials} trials of {BLOCKS} blocks; plain / capped** [95 % bounds]",
         "",
-        "Contrasts in block SDs. The margin is .3 where 0 is tested; in the last rows the effect is 0 and the margin is tested.",
+        "Contrasts in block SDs. The margin is .3 where 0 is tested; in the last rows the effect is 0.",
         "",
         "| noise | effect or margin | alpha | blocks: mean | median | excluded |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     cases = [(name, 0.0, Side.BOTH, 0.05) for name in NOISES]
-    cases += [("normal", size, Side.BOTH, alpha) for alpha in (0.05, 0.05 / 16) for size in (0.3, 0.6, 1.0, 2.0)]
-    cases += [("normal", size, Side.SMALLER, alpha) for alpha in (0.05, 0.05 / 16) for size in (0.2, 0.3, 0.6, 1.0)]
+    cases += [
+        ("normal", size, Side.BOTH, alpha) for alpha in (0.05, 0.05 / 16) for size in (0.3, 0.6, 1.0, 2.0)
+    ]
+    cases += [
+        ("normal", size, Side.SMALLER, alpha) for alpha in (0.05, 0.05 / 16) for size in (0.2, 0.3, 0.6, 1.0)
+    ]
     for name, size, side, alpha in cases:
         noise = NOISES[name](rng, trials, 2 * BLOCKS).reshape(trials, BLOCKS, 2)
         swap = rng.random((trials, BLOCKS)) < 0.5
@@ -47,7 +51,10 @@ def capped_bets(rng: Rng, scale: float) -> str:
         x, aim = (apart - size, size) if side is Side.SMALLER else (apart + size, 0.3)
         when = [_first(x, aim, math.log(1.0 / alpha), side, capped=capped) for capped in (False, True)]
         ended = [np.minimum(one, BLOCKS) for one in when]
-        cells = [" / ".join(f"{one.mean():.1f}" for one in ended), " / ".join(f"{np.median(one):.0f}" for one in ended)]
+        cells = [
+            " / ".join(f"{one.mean():.1f}" for one in ended),
+            " / ".join(f"{np.median(one):.0f}" for one in ended),
+        ]
         cells.append(" / ".join(rate(int(np.isfinite(one).sum()), trials) for one in when))
         what = f"margin {size:g}" if side is Side.SMALLER else f"effect {size:g}"
         out.append(f"| {name} | {what} | {alpha:.3g} | {' | '.join(cells)} |")
@@ -84,7 +91,7 @@ def _first(x: Floats, aim: float, threshold: float, side: Side, *, capped: bool)
 
 
 def averaged_races(rng: Rng, scale: float) -> str:
-    """Tabulate the product's races, in which an arm also leaves by the sum of all capitals against it, and races without that."""
+    """Tabulate races in which an arm also leaves by the sum of all capitals against it, and races without that."""
     trials = max(4, round(50 * scale))
     out = [
         f"**Races by the average capital over arms: {trials} for each of {len(RACE_NOISES)} noises; margin 5 %, alpha 5 %; "

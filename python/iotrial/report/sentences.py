@@ -580,7 +580,8 @@ def _on_leaning(effects: Sequence[Effect], conditions: Conditions) -> str | None
     named = [level_name(effect) + conditions.of_effect(effect).behind for effect in found]
     return (
         f"In {counted(len(found), 'comparison')} all blocks together show an effect that the first blocks excluded: "
-        f"{joined(some(named, _MOST_LEANING))}. This is chance, or many runs in a row stalled, or the effect changed: look at the runs over "
+        f"{joined(some(named, _MOST_LEANING))}. This is chance, or many runs in a row stalled, or the effect "
+        f"changed: look at the runs over "
         f"time, and repeat the trial before relying on it. The interval there uses all blocks equally and is "
         f"wider than others."
     )

@@ -156,7 +156,9 @@ def _before_stages(
 ) -> list[Dependence]:
     """Fit the runs of a condition before a wash-in, and those with drawn levels."""
     some = [block for block in mine if block.wash_in is None or block.wash_in.before is Before.DRAWN]
-    return dependences(*_table(_units(spec, response, some, every), levels_tried(spec.terms), _references(spec.terms)))
+    return dependences(
+        *_table(_units(spec, response, some, every), levels_tried(spec.terms), _references(spec.terms))
+    )
 
 
 def at_stake(spec: Spec, judged: Judged, effects: Iterable[Effect]) -> CarryOver:
@@ -309,7 +311,7 @@ def _table(
     start = 0
     for unit in units:
         for place in unit.after_other:
-            neutral = references >= unit.levels[place].items()
+            neutral = all(pair in references for pair in unit.levels[place].items())
             others = [
                 levels
                 for levels, control in zip(unit.levels, unit.control, strict=True)

@@ -150,7 +150,7 @@ def upper_bound(
 
 
 def least_beyond(blocks: Blocks, limit: float, *, aim: float = 0.0) -> Floats:
-    """Return ln of the smallest capital after every block that the bets on a smaller effect have against any d >= ``limit``."""
+    """Return ln of the smallest capital of the bets on a smaller effect against any d >= ``limit``, after every block."""
     values, scale, centre = _scaled(blocks)
     if not values.size:
         return np.zeros(0)

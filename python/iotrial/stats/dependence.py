@@ -154,7 +154,8 @@ def _column(flags: Floats | Flags, pattern: Pattern) -> Floats:
 def _exposures(columns: Floats, held: Sequence[Floats | Flags], units: Counts) -> Floats:
     """Return the slope of each column on the level's own flags, inside units."""
     flags = _centred(np.column_stack(held).astype(np.float64), units)
-    return (_centred(columns, units) * flags).sum(axis=0) / np.maximum((flags**2).sum(axis=0), 1.0)
+    found: Floats = (_centred(columns, units) * flags).sum(axis=0) / np.maximum((flags**2).sum(axis=0), 1.0)
+    return found
 
 
 class Residuals:
@@ -255,9 +256,7 @@ def arranged(
         [mine and all(map(math.isfinite, one)) for one, mine in zip(values, own, strict=True)], dtype=bool
     )
     starts = np.cumsum([0, *sizes])[:-1]
-    extra = [
-        start + place for start, places in zip(starts, led, strict=False) for place in sorted(places)
-    ]
+    extra = [start + place for start, places in zip(starts, led, strict=False) for place in sorted(places)]
     runs = np.insert(np.arange(value.size), extra, extra)
     measured = np.ones(runs.size, dtype=bool)
     measured[np.searchsorted(runs, extra)] = False

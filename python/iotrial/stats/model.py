@@ -513,7 +513,9 @@ class Place(JsonObject, frozen=True):
     blocks: Annotated[Count, Meta(description="blocks that compare it with the reference")]
     effect: float | None
     left: Annotated[Left | None, Meta(description="why it left the race")] = None
-    because_of: Annotated[str | None, Meta(description="the arm that is better, or with most evidence of it")] = None
+    because_of: Annotated[
+        str | None, Meta(description="the arm that is better, or with most evidence of it")
+    ] = None
     better: Annotated[bool, Meta(description="shown to be better than the reference")] = False
     good: Annotated[
         bool, Meta(description="no arm is better by the margin, and it is the reference or better")

@@ -19,10 +19,10 @@ Proof: let all bounds of the pairs (i, b) and (i, t) hold. Then no good arm is w
 be worse than another arm, so it leaves only if the reference is within the margin of it, and then every good arm is as well,
 being the reference or better than it. If b stays, U_rb < m holds for every good arm r. The two families have 2 (K - 1)
 bounds. Which arms are compared, and when arms leave, depends on earlier blocks only, so the order in a block is a fair draw
-among the arms in it and the bounds of ``eprocess.py`` hold. The sum takes nothing from alpha: the capitals of all arms against
-b at the true effects sum to a martingale of mean K - 1. It ever reaches 2 (K - 1) / alpha with probability at most alpha / 2, and
-if it does not, no single one does, so the bounds of the pairs (i, b) hold and b does not leave by the sum either. (Averages
-over streams: Cho, Gan and Kallus, arXiv 2402.06122.)
+among the arms in it and the bounds of ``eprocess.py`` hold. The sum takes nothing from alpha: the capitals of all arms
+against b at the true effects sum to a martingale of mean K - 1. It ever reaches 2 (K - 1) / alpha with probability at most
+alpha / 2, and if it does not, no single one does, so the bounds of the pairs (i, b) hold and b does not leave by the sum
+either. (Averages over streams: Cho, Gan and Kallus, arXiv 2402.06122.)
 """
 
 from __future__ import annotations
@@ -250,8 +250,9 @@ class _Pairs:
         return math.inf if found is None else found
 
     def _points(self) -> Mapping[tuple[int, int, float], float]:
-        """Return ln of the largest capital against each limit itself, computed at once. To exclude all above it, it is necessary
-        that this reaches the threshold.
+        """Return ln of the largest capital against each limit itself, computed at once.
+
+        It must reach the threshold if all effects above the limit are to be excluded.
 
         Shorter series are padded with zeros, which leave the process as it is.
         """

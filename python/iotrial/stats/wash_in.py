@@ -124,14 +124,10 @@ def judge_switching(
         return None
     worse = -1.0 if response.better is Better.HIGHER else 1.0
     costs = [
-        one
-        for one in found
-        if one.pattern.switched or (one.pattern.of_switching and worse * one.score < 0.0)
+        one for one in found if one.pattern.switched or (one.pattern.of_switching and worse * one.score < 0.0)
     ]
     others = [one for one in found if not one.pattern.of_switching]
-    values = [
-        usable(run, response) for block in drawn for run in block.observations if not run.after_other
-    ]
+    values = [usable(run, response) for block in drawn for run in block.observations if not run.after_other]
     own = [value for value in values if value is not None]
     return Switching(
         switched=max(costs, key=_square, default=None),
