@@ -38,6 +38,7 @@ from simulated import (
     stalls,
     stopping,
     switchback,
+    tried,
     widths,
     words,
 )
@@ -90,13 +91,20 @@ TABLES: dict[str, Table] = {
     "building-up": switchback.building_up,
     "durability-runs": powercuts.durability_runs,
     "skewed-controls": skewed.controls_table,
+    "wash-in-drawn": carry.held_out_table,
+    "contradictions": skewed.contradictions_table,
+    "capped-bets": tried.capped_bets,
+    "averaged-races": tried.averaged_races,
 }
 
 #: tables that have no place in the documents, which give their results in a sentence
 PRINTED_ONLY = frozenset(
     {
         "audit-family",
+        "averaged-races",
+        "capped-bets",
         "capped-means",
+        "contradictions",
         "durability-runs",
         "races-left-out",
         "orders",

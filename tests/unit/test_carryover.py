@@ -15,7 +15,8 @@ from iotrial.design.plan import Plan
 from iotrial.report.conditions import Conditions
 from iotrial.report.sentences import _on_carry_over
 from iotrial.stats.analyse import analyse, analyse_condition
-from iotrial.stats.carryover import Unit, levels_tried, paths, withholds
+from iotrial.stats.carryover import Judged, Unit, at_stake, judge_carry_over, levels_tried, paths, withholds
+from iotrial.stats.dependence import PATTERNS, Dependence
 from iotrial.stats.model import Observation, ObservedBlock, Verdict
 from iotrial.stats.spec import Spec
 from iotrial.stats.wash_in import judged
@@ -330,6 +331,56 @@ def test_a_large_effect_is_decided_as_soon_as_runs_just_after_themselves_show_it
     assert not state.carry_over.doubtful
     (effect,) = [one for one in state.effects if one.primary]
     assert effect.verdict is Verdict.SLOWER
+
+
+@pytest.mark.parametrize(
+    ("ratios", "stands"),
+    [((0.96, 0.93, 0.985), False), ((0.96, 0.93, 0.975), True), ((1.04, 1.005, 1.07), True)],
+)
+def test_after_a_wash_in_a_direction_needs_what_runs_before_may_still_add_to_be_smaller(
+    ratios: tuple[float, float, float], stands: bool
+) -> None:
+    """Carry-over of .03 with a standard error of .02, of which -.3 reach the effect: -.009 -+ .012, at worst -.021 or +.003.
+
+    ln .985 is -.0151, ln .975 is -.0253, ln 1.005 is +.0050."""
+    spec, blocks = trial(f"{5:032x}", blocks=30, carry=0.0, wash_in_from=0, washes=True)
+    judged_ = judge_carry_over(spec, spec.conditions[0], blocks)
+    assert judged_ is not None
+    left = Judged(
+        replace(judged_.carry_over, suspected=False),
+        [Dependence("fs", "xfs", PATTERNS[0], 0.03, 1.5, exposure=-0.3)],
+    )
+    (effect,) = [one for one in analyse(spec, blocks).effects if one.primary]
+    value, low, high = ratios
+    verdict = Verdict.FASTER if value < 1.0 else Verdict.SLOWER
+    effect = replace(effect, verdict=verdict, value=value, low=low, high=high)
+    found = at_stake(spec, left, [effect])
+    assert found.doubtful is not stands
+    assert withholds(found, effect) == (None if stands else "carry_over")
+    # without a fit there is nothing to say how much may be left
+    assert at_stake(spec, replace(left, dependences=[]), [effect]).doubtful
+
+
+def test_what_a_dependence_adds_to_an_effect_is_found_by_leaving_it_out() -> None:
+    """Size times exposure is by how much the level's coefficient changes if the pattern is left out of the fit."""
+    spec, blocks = trial(f"{8:032x}", blocks=40, carry=math.log(1.1))
+    found = judge_carry_over(spec, spec.conditions[0], blocks)
+    assert found is not None
+    one = next(one for one in found.dependences if one.pattern.weights == (1.0,) and one.pattern.own is None)
+    rows, values = [], []
+    before = "ext4"
+    for block in blocks:
+        for run in sorted(block.observations, key=lambda run: run.slot):
+            slowed = run.kind is ArmKind.POSITIVE
+            rows.append([run.treatment["fs"] == "xfs", before == "xfs", block.index, slowed])
+            values.append(math.log(run.responses["wall"]) - math.log(spec.injected) * slowed)
+            before = run.treatment["fs"]
+    table = np.array(rows, dtype=float)
+    blocks_of = np.eye(len(blocks))[table[:, 2].astype(int)]
+    whole = np.linalg.lstsq(np.column_stack([table[:, :2], blocks_of]), np.array(values), rcond=None)[0]
+    short = np.linalg.lstsq(np.column_stack([table[:, :1], blocks_of]), np.array(values), rcond=None)[0]
+    assert one.exposure == pytest.approx((short[0] - whole[0]) / whole[1], rel=1e-3)
+    assert one.size == pytest.approx(whole[1], abs=0.02)
 
 
 def test_only_a_direction_far_larger_than_what_a_run_does_to_a_later_one_stands() -> None:

@@ -51,6 +51,18 @@ def test_the_best_is_good_and_the_others_leave_because_of_a_better_one() -> None
     assert better == [False, True, False, True]
 
 
+def test_an_arm_leaves_sooner_when_all_others_are_better_than_when_one_of_them_is() -> None:
+    """The same noise twice: twelve settings, the second worse by about one standard deviation of a contrast."""
+    noise = np.random.default_rng(5).normal(0.0, 0.02, (12, 60))
+    left = []
+    for better in (1, 10):
+        effects = np.full(12, 0.03)
+        effects[[0, *range(2, 2 + better)]] = 0.0
+        values = noise + effects[:, None]
+        left.append(next(n for n in range(6, 61) if standings(values[:, :n], 0, RULES)[1].left is Left.WORSE))
+    assert left[1] < left[0]
+
+
 def test_of_a_rate_the_highest_is_best() -> None:
     values = _measured(np.random.default_rng(), [0.0, 0.3, -0.3], 25)
     assert race(values, 0, RATES)[1] == [False, True, False]

@@ -289,8 +289,8 @@ def test_what_would_decide_an_effect_that_more_blocks_cannot(reason: str, needed
 def test_an_effect_that_moved_says_so() -> None:
     found = effect(Verdict.INCONCLUSIVE, None, None, None, condition=ONE, reason="effect_not_constant")
     assert headline([found]) == (
-        "Mode 0444 vs 0777: undecided (the effect changed while the trial ran, so no single number describes it). No "
-        "bound yet after 120 blocks."
+        "Mode 0444 vs 0777: undecided (the effect changed while the trial ran, or many runs in a row stalled: no one number "
+        "fits). No bound yet after 120 blocks."
     )
 
 

@@ -269,18 +269,41 @@ def drawn(rng: Rng) -> Mechanism:
     return decay(rng.uniform(0.05, 0.25), rng.uniform(0.3, 0.9), 6)
 
 
-def written(rng: Rng) -> Mechanism:
-    """Return carry-over by what earlier runs wrote: a random amount, five times as much with the level; .3 of what is left
-    to write stays from run to run. The median amount of a run with the level costs 10 %."""
+def written(rng: Rng, share: float = 0.3, cost: float = 0.1) -> Mechanism:
+    """Return carry-over by what earlier runs wrote: a random amount, five times as much with the level; a ``share`` of what
+    is left to write stays from run to run. The median amount of a run with the level costs ``cost``."""
     left = 0.0
 
     def more(at: Place) -> float:
         nonlocal left
         amount = rng.lognormal(0.0, 0.5) * (1.0 if at.before[0] else 0.2) if at.before else 0.0
-        left = left * 0.3 + amount
-        return math.log1p(0.1 * left)
+        left = left * share + amount
+        return math.log1p(cost * left)
 
     return more
+
+
+def any_kernel(rng: Rng) -> Mechanism:
+    """Return carry-over of -8 to 16 % from each of up to three of the last six runs."""
+    lags = rng.choice(6, size=rng.integers(1, 4), replace=False)
+    sizes = np.zeros(6)
+    sizes[lags] = rng.uniform(-0.08, 0.16, size=lags.size)
+    return kernel(*sizes)
+
+
+def any_border(rng: Rng) -> Mechanism:
+    """Return carry-over of 5 to 30 % into a block's first run alone."""
+    return borders(rng.uniform(0.05, 0.3))
+
+
+def any_amount(rng: Rng) -> Mechanism:
+    """Return carry-over by what earlier runs wrote: .2 to .7 of it stays from run to run, and costs 3 to 15 %."""
+    return written(rng, share=rng.uniform(0.2, 0.7), cost=rng.uniform(0.03, 0.15))
+
+
+def any_switch(rng: Rng) -> Mechanism:
+    """Return a cost of 4 to 30 % of switching in both directions, or in one."""
+    return switch(rng.uniform(0.04, 0.3), to=(None, True, False)[rng.integers(3)])
 
 
 def always(mechanism: Mechanism) -> Callable[[Rng], Mechanism]:
@@ -490,6 +513,8 @@ def _look(spec: Spec, done: Sequence[ObservedBlock]) -> tuple[CarryOver, tuple[V
         response=response.name,
         verdict=judgement.verdict,
         value=None if found.estimate is None else math.exp(found.estimate),
+        low=None if found.low is None else math.exp(found.low),
+        high=None if found.high is None else math.exp(found.high),
         scale=response.scale,
         margin=spec.margin,
     )
@@ -504,6 +529,13 @@ def _look(spec: Spec, done: Sequence[ObservedBlock]) -> tuple[CarryOver, tuple[V
     return carry, (verdict, low, high), ends or lost
 
 
+_HEAD = (
+    "| | wash-in begins | published wrong | equivalent | undecided | invalid | last stage | blocks: median, 90 % | "
+    "runs: median |",
+    "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+)
+
+
 def stages_table(rng: Rng, scale: float) -> str:
     """Conduct trials with carry-over, with a cost of switching, and with neither."""
     trials = max(10, int(200 * scale))
@@ -514,15 +546,61 @@ def stages_table(rng: Rng, scale: float) -> str:
         "No effect of B unless the row says so. Wrong: a valid trial published a direction or an equivalence that is not "
         "true; a sound trial may do so with probability .05.",
         "",
-        "| | wash-in begins | published wrong | equivalent | undecided | invalid | last stage | blocks: median, 90 % | "
-        "runs: median |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        *_HEAD,
     ]
     for case in (*SOUND, *REPORTED, *OTHERS):
-        out.append(_row(case, [conduct(case, rng, _normal(rng)) for _ in range(trials)]))
+        found = [(conduct(case, rng, _normal(rng)), case.effect) for _ in range(trials)]
+        out.append(_row(case.name, found))
     for case in WITH_FOUR:
-        found = [conduct(case, rng, _normal(rng), study=FOUR) for _ in range(trials)]
-        out.append(_row(replace(case, name=f"four levels: {case.name}"), found))
+        found = [(conduct(case, rng, _normal(rng), study=FOUR), case.effect) for _ in range(trials)]
+        out.append(_row(f"four levels: {case.name}", found))
+    return "\n".join(out)
+
+
+#: mechanisms to draw, never used to set a rule
+DRAWN = (
+    Case("after B 5 to 25 %, shrinking by .3 to .9 a run, six runs", drawn),
+    Case("after B -8 to 16 %, from up to three of the last six runs", any_kernel),
+    Case("5 to 30 %, only into a block's first run", any_border),
+    Case("by bytes written before, 3 to 15 %, .2 to .7 of it stays", any_amount),
+    Case("a switch costs 4 to 30 %, to B, back or both", any_switch),
+)
+SOUND_NOISES = ("normal", "heavy-tailed (t, 3 df)", "autocorrelated (.9)", "lognormal", "sawtooth")
+
+
+def held_out_table(rng: Rng, scale: float) -> str:
+    """Conduct trials with mechanisms drawn from the ``rng``, and sound ones in several noises."""
+    trials = max(4, int(50 * scale))
+    out = [
+        f"**Mechanisms drawn for each trial, judged once and not used to set the rules: {trials} trials a row, run SD "
+        f"{100 * RUN_SD:g} %, at most {MOST_BLOCKS} blocks** [95 % bounds]",
+        "",
+        "Columns as above. Half of the trials have no effect of B, in the others B is 6 % slower; margin 3 %.",
+        "",
+        *_HEAD,
+    ]
+    every: dict[str, list[tuple[Published, float]]] = {}
+    for levels, study in (("two", STUDY), ("four", FOUR)):
+        for case in DRAWN:
+            effects = [math.log(1.06) * (trial % 2) for trial in range(trials)]
+            found = [
+                (conduct(replace(case, effect=effect), rng, _normal(rng), study=study), effect)
+                for effect in effects
+            ]
+            every.setdefault(levels, []).extend(found)
+            out.append(_row(f"{levels} levels: {case.name}", found))
+    out += [_row(f"{levels} levels: all of these", found) for levels, found in every.items()]
+    out.append(_row("all", [one for found in every.values() for one in found]))
+    for name in SOUND_NOISES:
+        make = {**SET_WITH, **HELD_OUT}[name]
+        sound = []
+        for trial in range(trials):
+            effect = math.log(1.06) * (trial % 2)
+            noise = iter(_scaled(make(rng, 1, 12_000))[0].tolist())
+            sound.append((conduct(Case(name, always(kernel()), effect), rng, noise), effect))
+        every.setdefault("sound", []).extend(sound)
+        out.append(_row(f"sound, {name}", sound))
+    out.append(_row("sound, all", every["sound"]))
     return "\n".join(out)
 
 
@@ -531,14 +609,15 @@ def _normal(rng: Rng) -> Iterator[float]:
         yield from rng.normal(0.0, RUN_SD, size=500).tolist()
 
 
-def _row(case: Case, trials: Sequence[Published]) -> str:
-    number = len(trials)
+def _row(name: str, judged: Sequence[tuple[Published, float]]) -> str:
+    """Return the row of trials, each with the true effect."""
+    trials, number = [one for one, _ in judged], len(judged)
     stages = Counter(_stage(one.stages[-1]) for one in trials)
     blocks, runs = ([getattr(one, name) for one in trials] for name in ("blocks", "runs"))
     cells = [
-        case.name,
+        name,
         rate(sum(len(one.stages) > 1 for one in trials), number),
-        rate(sum(one.wrong(case.effect) for one in trials), number),
+        rate(sum(one.wrong(effect) for one, effect in judged), number),
         f"{sum(one.verdict is Verdict.EQUIVALENT for one in trials) / number:.2f}",
         f"{sum(one.verdict is Verdict.INCONCLUSIVE for one in trials) / number:.2f}",
         f"{sum(one.verdict is None for one in trials) / number:.2f}",

@@ -116,6 +116,59 @@ def skewed_table(rng: Rng, scale: float) -> str:
     return "\n".join(out)
 
 
+def _changing(start: int, change: float, stalling: float = 0.0) -> Draw:
+    """An effect that begins at a block, with stalls of both arms or without."""
+
+    def draw(rng: Rng, n: int) -> tuple[Floats, Floats]:
+        level, reference = _stalls(stalling, stalling, 3.0)(rng, n)
+        return level + change * (np.arange(n) >= start), reference
+
+    return draw
+
+
+#: blocks that may contradict each other: by stalls alone, or because the effect changes
+CONTRADICTING: dict[str, Draw] = {
+    **{f"stalls: {name}": draw for name, draw in {**CHOSEN, **HELD_OUT, **SYMMETRIC}.items()},
+    "effect: 20 % from block 20 on": _changing(20, math.log(1.2)),
+    "effect: 20 % from block 60 on": _changing(60, math.log(1.2)),
+    "effect: 8 % from block 40 on": _changing(40, math.log(1.08)),
+    "both: 20 % from block 40 on, 5 % of all runs tripled": _changing(40, math.log(1.2), 0.05),
+    "both: 8 % from block 40 on, 10 % of all runs tripled": _changing(40, math.log(1.08), 0.1),
+}
+
+
+_CONTRADICTING_AT = (24, 48, 96, BLOCKS)
+
+
+def contradictions_table(rng: Rng, scale: float) -> str:
+    """Tabulate what is said where blocks contradict each other, by whether stalls or a change of the effect are the cause."""
+    trials = max(20, int(200 * scale))
+    out = [
+        f"**Blocks that contradict each other: {trials} trials, looks after "
+        f"{', '.join(map(str, _CONTRADICTING_AT))} blocks, alpha {ALPHA}** [95 % bounds]",
+        "",
+        "Share of trials in which the bets on symmetric runs find a contradiction at a look, and what is said there at last.",
+        "",
+        "| cause: noise | contradiction | stalls named | chance, or the effect changed | effect changed |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for name, draw in CONTRADICTING.items():
+        arms, last = [draw(rng, BLOCKS) for _ in range(trials)], [""] * trials
+        for n in _CONTRADICTING_AT:
+            values = [level[:n] - reference[:n] for level, reference in arms]
+            found = intervals([Wanted(one, ALPHA, LIMIT) for one in values])
+            for trial, ((level, reference), one) in enumerate(zip(arms, found, strict=True)):
+                if one.empty or one.leaning:
+                    pairs = PairedRuns(level[:n, None], reference[:n, None])
+                    one = typical_interval(one, values[trial].tolist(), pairs, TIME, ALPHA, LIMIT)
+                    last[trial] = "stalls" if one.skewed else "empty" if one.empty else "leaning"
+        said = Counter(last)
+        cells = [rate(trials - said[""], trials)]
+        cells += [f"{said[word] / trials:.3f}" for word in ("stalls", "leaning", "empty")]
+        out.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(out)
+
+
 def _ends(arms: list[tuple[Floats, Floats]]) -> list[list[tuple[str, int]]]:
     """Return the word and the block with which each trial ends, by the symmetric bets alone, then as published."""
     found: list[dict[int, tuple[str, int]]] = [{}, {}]

@@ -44,7 +44,7 @@ REASONS = {
     "budget_spent": "its interval is too wide",
     "failures": "runs failed, and a comparison with failures is at best undecided",
     "unusable_values": "some runs gave no usable value for a ratio (zero, or none)",
-    "effect_not_constant": "the effect changed while the trial ran, so no single number describes it",
+    "effect_not_constant": "the effect changed while the trial ran, or many runs in a row stalled: no one number fits",
     "no_blocks": "no complete block",
     "still_changing": "within the windows it may still be heading for the margin, so equivalence cannot be claimed",
     "control_not_seen": "the injected slowdown has not been seen there, so equivalence cannot be claimed",

@@ -59,6 +59,7 @@ from iotrial.report.slow_runs import detail as on_slow_runs
 from iotrial.report.slow_runs import on_capped_runs, on_means, qualify_verdict
 from iotrial.stats.carryover import cost_in_words, in_words, wash_in_words
 from iotrial.stats.model import (
+    EQUIVALENT_WORDS,
     QUIET,
     Analysis,
     CarryOver,
@@ -389,7 +390,7 @@ def _tone(effects: Sequence[Effect], *, screen: bool) -> Tone:
     words = {effect.conclusion.words for effect in effects}
     if screen and (loud := {effect.conclusion.words for effect in effects if effect.verdict not in QUIET}):
         words = loud  # a screen is about the settings that have an effect
-    if words and words <= {Conclusion.EQUIVALENT.words, Conclusion.EQUIVALENT_TYPICALLY.words}:
+    if words and words <= EQUIVALENT_WORDS:
         return Tone.EQUIVALENT
     if words == {Conclusion.UNDECIDED.words}:
         return Tone.UNDECIDED
@@ -579,7 +580,8 @@ def _on_leaning(effects: Sequence[Effect], conditions: Conditions) -> str | None
     named = [level_name(effect) + conditions.of_effect(effect).behind for effect in found]
     return (
         f"In {counted(len(found), 'comparison')} all blocks together show an effect that the first blocks excluded: "
-        f"{joined(some(named, _MOST_LEANING))}. This is chance, or the effect changed: look at the runs over "
+        f"{joined(some(named, _MOST_LEANING))}. This is chance, or many runs in a row stalled, or the effect "
+        f"changed: look at the runs over "
         f"time, and repeat the trial before relying on it. The interval there uses all blocks equally and is "
         f"wider than others."
     )

@@ -149,7 +149,8 @@ def on_capped_runs(effects: Sequence[Effect], conditions: Conditions) -> str | N
     capped = [effect for effect in found if effect.means is not None and effect.means.capped]
     text = f"Means count a run as at most {caps} times the typical one"
     if not capped:
-        return f"{text}; none took longer."
+        unseen = max(1.0 - effect.family_alpha ** (1.0 / max(1, effect.blocks)) for effect in found)
+        return f"{text}; none took longer. Up to {_up(unseen)} of runs could take longer, unseen, and change the mean."
     named = []
     for effect in capped:
         assert effect.means is not None

@@ -49,7 +49,7 @@ from iotrial.study.model import MEAN, TYPICAL, Response, Scale
 __all__ = ["METHOD", "ConditionState", "Spec", "analyse", "analyse_condition", "look_due"]
 
 #: version of the method: incremented with every change that makes the same blocks give a different analysis
-METHOD = 3
+METHOD = 4
 
 _EVERY_BLOCK_UP_TO = 20
 

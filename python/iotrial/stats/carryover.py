@@ -30,7 +30,7 @@ simulations; ``tests/unit/test_carryover.py`` computes the exact means over all 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
@@ -76,7 +76,6 @@ _TIMES = frozenset({"s", "ms", "us", "µs", "ns", "min", "h"})
 #: scores from which a dependence puts a verdict at stake, or in doubt, and the share of the effect that it may explain
 _SCORE_AT_STAKE = 4.3
 _SCORE_OF_DOUBT = 2.0
-_SCORE_OF_LASTING = 2.0
 _SHARE = 0.2
 _LOG_LARGEST = 690.0  # exp(690) is still finite
 _SLOT, _STARTED_S = attrgetter("slot"), attrgetter("started_s")
@@ -112,7 +111,7 @@ def judge_carry_over(
     passed = most.largest < math.log(1.0 / alpha)
     after = _followers(every, most)
     shift, score = _shift(response, blocks, after), 0.0
-    fitted = dependences(*_table(units, tried))
+    fitted = dependences(*_table(units, tried, _references(spec.terms)))
     strongest = _strongest(fitted)
     suspected = strongest is not None and abs(strongest.score) >= score_needed(_questions(spec))
     factor, level = most.factor, most.level
@@ -122,10 +121,12 @@ def judge_carry_over(
             factor, level, shift = strongest.factor, strongest.level, strongest.largest
     mine = [block for block in every if block.condition == condition.key]
     now, following = blocks[-1].wash_in, blocks[-1].wash_in
-    switching, drawing = judge_switching(spec, response, mine), now is not None and now.before is Before.DRAWN
+    drawing = now is not None and now.before is Before.DRAWN
+    switching = None
+    if any(block.wash_in is not None and block.wash_in.before is Before.DRAWN for block in mine):
+        switching = judge_switching(response, mine, _before_stages(spec, response, mine, every))
     if suspected or not passed or drawing:
-        lasting = drawing and _lasts(spec, response, mine, every, strongest)
-        following = upcoming(spec, now, switching, lasting=lasting)
+        following = upcoming(spec, now, switching)
     carry_over = CarryOver(
         condition={**condition.levels, "workload": condition.workload},
         response=response.name,
@@ -150,23 +151,14 @@ def judge_carry_over(
     return Judged(carry_over, fitted)
 
 
-def _lasts(
-    spec: Spec,
-    response: Response,
-    mine: Sequence[ObservedBlock],
-    every: Sequence[ObservedBlock],
-    strongest: Dependence | None,
-) -> bool:
-    """Return whether carry-over seems to last longer than one run.
-
-    It does if the blocks with drawn levels show it from one measured run to the next (``strongest``), over the unmeasured
-    one in between, or if those without wash-in fit a pattern of several runs best."""
-    if strongest is not None and abs(strongest.score) >= _SCORE_OF_LASTING:
-        return True
-    units = _units(spec, response, [block for block in mine if block.wash_in is None], every)
-    found = dependences(*_table(units, levels_tried(spec.terms)))
-    most = _strongest(found)
-    return most is not None and most.pattern.weights != (1.0,)
+def _before_stages(
+    spec: Spec, response: Response, mine: Sequence[ObservedBlock], every: Sequence[ObservedBlock]
+) -> list[Dependence]:
+    """Fit the runs of a condition before a wash-in, and those with drawn levels."""
+    some = [block for block in mine if block.wash_in is None or block.wash_in.before is Before.DRAWN]
+    return dependences(
+        *_table(_units(spec, response, some, every), levels_tried(spec.terms), _references(spec.terms))
+    )
 
 
 def at_stake(spec: Spec, judged: Judged, effects: Iterable[Effect]) -> CarryOver:
@@ -185,7 +177,9 @@ def at_stake(spec: Spec, judged: Judged, effects: Iterable[Effect]) -> CarryOver
         if effect.response == one.response and effect.verdict is not Verdict.INCONCLUSIVE
     ]
     explicable = tuple(
-        (effect.factor, effect.level) for effect in decided if _switch_could_explain(spec, judged, effect)
+        (effect.factor, effect.level)
+        for effect in decided
+        if _switch_could_explain(spec, judged, effect) or _rest_could_explain(spec, judged, effect)
     )
     limits = [
         math.log1p(effect.margin) / 2.0 if effect.verdict is Verdict.EQUIVALENT else _SHARE * _size(effect)
@@ -205,7 +199,7 @@ def at_stake(spec: Spec, judged: Judged, effects: Iterable[Effect]) -> CarryOver
         score=most.score,
         suspected=True,
         passed=one.passed and not is_longest(one.wash_in),
-        upcoming=upcoming(spec, one.wash_in, None, lasting=False),
+        upcoming=upcoming(spec, one.wash_in, None),
     )
 
 
@@ -221,8 +215,7 @@ def _switch_could_explain(spec: Spec, judged: Judged, effect: Effect) -> bool:
     found = {(one.factor, one.level, one.pattern): one for one in judged.dependences}
     sign, limit = 0.0, 2.0 * math.log1p(effect.margin)
     if effect.verdict is not Verdict.EQUIVALENT:
-        neutral = 1.0 if effect.scale is Scale.LOG else 0.0
-        sign = 1.0 if effect.value is not None and effect.value > neutral else -1.0
+        sign = 1.0 if effect.value is not None and effect.value > _neutral(effect) else -1.0
         limit = _size(effect)
     for label, way in ((effect.level, 1.0), (effect.reference, -1.0)):
         if (effect.factor, label) in tried:
@@ -242,6 +235,28 @@ def _switch_could_explain(spec: Spec, judged: Judged, effect: Effect) -> bool:
     return False
 
 
+def _rest_could_explain(spec: Spec, judged: Judged, effect: Effect) -> bool:
+    """Return whether 0 is no longer excluded if what a wash-in may have left is taken off the interval of an effect.
+
+    That is what the runs before add to the effect, by any pattern, within twice its standard error."""
+    near = effect.low if effect.value is not None and effect.value > _neutral(effect) else effect.high
+    if judged.carry_over.wash_in is None or effect.verdict is Verdict.EQUIVALENT or near is None:
+        return False
+    away = math.log(near) if effect.scale is Scale.LOG else near
+    sign = math.copysign(1.0, away)
+    needed = score_needed(_questions(spec), _SCORE_OF_DOUBT)
+    most = math.inf if not judged.dependences else 0.0
+    for one in judged.dependences:
+        if one.factor == effect.factor and one.level in (effect.level, effect.reference):
+            added = one.size * one.exposure * (1.0 if one.level == effect.level else -1.0)
+            most = max(most, added * sign + needed * abs(added / one.score))
+    return most >= abs(away)
+
+
+def _neutral(effect: Effect) -> float:
+    return 1.0 if effect.scale is Scale.LOG else 0.0
+
+
 def withholds(one: CarryOver, effect: Effect) -> str | None:
     """Return why an effect of the condition gets no verdict: because runs seem to depend on those before them, or because a
     cost of switching alone could explain it; None if it may have one.
@@ -249,7 +264,7 @@ def withholds(one: CarryOver, effect: Effect) -> str | None:
     A direction stands if the effect is more than 1 / ``_SHARE`` times what one run does to a later one."""
     if not one.held:
         same = effect.response == one.response and (effect.factor, effect.level) in one.explicable
-        return SWITCH_COST if same else None
+        return (SWITCH_COST if one.wash_in is None else CARRY_OVER) if same else None
     if not one.suspected or one.ratio is None or effect.scale is not one.scale:
         return CARRY_OVER
     if effect.verdict in (Verdict.EQUIVALENT, Verdict.INCONCLUSIVE):
@@ -279,17 +294,37 @@ def _others(spec: Spec, factor: str, level: str) -> tuple[str, ...]:
 
 
 def _table(
-    units: Sequence[Unit], tried: Sequence[tuple[str, str]]
-) -> tuple[Table, dict[tuple[str, str], Flags]]:
-    """Return all runs as a table, and which of its entries have each level."""
+    units: Sequence[Unit], tried: Sequence[tuple[str, str]], references: Collection[tuple[str, str]]
+) -> tuple[Table, dict[tuple[str, str], Floats]]:
+    """Return all runs as a table, and with which probability each of its entries has each level.
+
+    That is 0 or 1, but for an unmeasured run of another level before one of the reference: it is drawn among the others."""
     table, runs = arranged(
         [unit.values for unit in units],
         [unit.arms for unit in units],
         [unit.key for unit in units],
         [unit.own for unit in units],
-        [unit.after_itself for unit in units],
+        [(*unit.after_itself, *unit.after_other) for unit in units],
     )
-    return table, {pair: held[runs] for pair, held in _with_level(units, tried).items()}
+    held = {pair: flags.astype(np.float64) for pair, flags in _with_level(units, tried).items()}
+    before = {pair: values.copy() for pair, values in held.items()}
+    start = 0
+    for unit in units:
+        for place in unit.after_other:
+            neutral = all(pair in references for pair in unit.levels[place].items())
+            others = [
+                levels
+                for levels, control in zip(unit.levels, unit.control, strict=True)
+                if not control and levels != unit.levels[place]
+            ]
+            for (factor, level), values in before.items():
+                if not neutral:
+                    values[start + place] = (factor, level) in references
+                elif others:
+                    values[start + place] = sum(one.get(factor) == level for one in others) / len(others)
+        start += len(unit.arms)
+    led = np.append(runs[:-1] == runs[1:], False)
+    return table, {pair: np.where(led, before[pair][runs], held[pair][runs]) for pair in held}
 
 
 def _with_level(units: Sequence[Unit], tried: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Flags]:
@@ -402,6 +437,7 @@ def _units(
     found: list[Unit] = []
     for key, block in enumerate(_in_time(every)):
         mine = (block.condition, block.index) in own
+        drawn = block.wash_in is not None and block.wash_in.before is Before.DRAWN
         parts: list[list[Observation]] = []
         arms: set[str] = set()
         stretch = None
@@ -428,7 +464,14 @@ def _units(
                     ),
                     control=tuple([run.kind is not ArmKind.TREATMENT for run in some]),
                     own=mine,
-                    after_itself=tuple([place for place, run in enumerate(some) if run.after_itself]),
+                    after_itself=tuple(
+                        [
+                            place
+                            for place, run in enumerate(some)
+                            if run.after_itself or (drawn and not run.after_other)
+                        ]
+                    ),
+                    after_other=tuple([place for place, run in enumerate(some) if run.after_other]),
                 )
             )
     return found
@@ -545,8 +588,8 @@ class Unit:
 
     ``values`` are on the response's scale of comparison (NaN for a run without a value), ``control`` marks runs of control
     arms. ``levels`` are each run's labels by factor. ``own`` is false for blocks of other conditions, of which only the last
-    arm matters. ``key`` is the number of the unit's block. ``after_itself``: the places of the runs that an unmeasured
-    run of the same arm precedes.
+    arm matters. ``key`` is the number of the unit's block. ``after_itself``, ``after_other``: the places of the runs that an
+    unmeasured run of the same arm, or of another level, precedes; without a wash-in or with drawn levels.
     """
 
     key: int
@@ -556,6 +599,7 @@ class Unit:
     control: tuple[bool, ...]
     own: bool = True
     after_itself: tuple[int, ...] = ()
+    after_other: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,6 +149,18 @@ def upper_bound(
     return bound * scale + centre
 
 
+def least_beyond(blocks: Blocks, limit: float, *, aim: float = 0.0) -> Floats:
+    """Return ln of the smallest capital of the bets on a smaller effect against any d >= ``limit``, after every block."""
+    values, scale, centre = _scaled(blocks)
+    if not values.size:
+        return np.zeros(0)
+    end, least, most = (limit - centre) / scale, float(values.points.min()), float(values.points.max())
+    # farther away all contrasts are on the same side, and the capital is nearly the largest possible
+    candidates = _beyond(values, end, max(most, end) + 10.0 * max(most - least, abs(end)))
+    smallest: Floats = values.against(candidates, aim=aim / scale, side=Side.SMALLER).min(axis=0)
+    return smallest
+
+
 def _beyond(blocks: Blocks, end: float, far: float) -> Floats:
     """Return candidates from ``end`` to ``far``: the bets on a smaller effect win more and more, but for a step at D_1."""
     few = blocks.contrasts[:_STEEP]

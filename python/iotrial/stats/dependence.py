@@ -6,7 +6,8 @@ time, so the error levels of everything that is judged afterwards hold.
 
 **Patterns.** For a level l, each pattern gives every run one number x from the levels of the runs before it: the number of
 runs with l among the last k, such a number with weights that decay, or whether the last run had l, for runs that have l
-themselves or for those that do not. The last two show a cost of switching. Runs before the block count too. The model is
+themselves or for those that do not, or whether either of the two runs had l, but not both. The last three show a cost of
+switching. Runs before the block count too. The model is
 
     value = unit + arm + slot + b x + noise,
 
@@ -44,11 +45,19 @@ _NEIGHBOURS = 1
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Weights of the last runs, the newest first, and the runs to which they apply (``own``: those that have the level)."""
+    """Weights of the last runs, the newest first, and the runs to which they apply (``own``: those that have the level).
+
+    ``switched``: x says instead whether the run, or else the last one, has the level, but not both."""
 
     name: str
     weights: tuple[float, ...]
     own: bool | None = None
+    switched: bool = False
+
+    @property
+    def of_switching(self) -> bool:
+        """Whether x depends on a switch to the level: a cost of it makes the level's runs after themselves faster."""
+        return self.switched or self.own is True
 
 
 def _decay(factor: float) -> Pattern:
@@ -57,6 +66,7 @@ def _decay(factor: float) -> Pattern:
 
 AFTER_ITSELF = Pattern("last, own", (1.0,), own=True)
 AFTER_OTHER = Pattern("last, others", (1.0,), own=False)
+SWITCHED = Pattern("switched", (1.0,), switched=True)
 PATTERNS = (
     *(Pattern(f"last {count}", (1.0,) * count) for count in range(1, 7)),
     Pattern("last but one", (0.0, 1.0)),
@@ -64,6 +74,7 @@ PATTERNS = (
     _decay(0.75),
     AFTER_OTHER,
     AFTER_ITSELF,
+    SWITCHED,
 )
 
 
@@ -87,7 +98,8 @@ class Table:
 class Dependence:
     """The dependence on a level by one pattern: the coefficient of a run (``size``) and its score.
 
-    ``largest``: what one run with the level does to a later one at most.
+    ``largest``: what one run with the level does to a later one at most. ``exposure``: by how much x is larger in runs with
+    the level than in the others of their units, so size times exposure is what the dependence adds to the level's effect.
     """
 
     factor: str
@@ -95,14 +107,16 @@ class Dependence:
     pattern: Pattern
     size: float
     score: float
+    exposure: float = 0.0
 
     @property
     def largest(self) -> float:
         return self.size * max(self.pattern.weights)
 
 
-def dependences(table: Table, held: Mapping[tuple[str, str], Flags]) -> list[Dependence]:
-    """Fit every pattern for every level. ``held``: by factor and level, which runs have it.
+def dependences(table: Table, held: Mapping[tuple[str, str], Floats | Flags]) -> list[Dependence]:
+    """Fit every pattern for every level. ``held``: by factor and level, which runs have it (of an unmeasured run whose level
+    is not known: with which probability).
 
     Patterns that the arms and slots determine, or that too few blocks inform about, are left out."""
     which = np.flatnonzero(table.counted)
@@ -112,8 +126,9 @@ def dependences(table: Table, held: Mapping[tuple[str, str], Flags]) -> list[Dep
     columns = np.column_stack([_column(held[pair], pattern) for pair, pattern in names])[which]
     residuals = Residuals(table, columns)
     sizes, scores = residuals.alone()
+    exposures = _exposures(columns, [held[pair][which] for pair, _ in names], table.unit[which])
     return [
-        Dependence(*pair, pattern, float(sizes[place]), float(scores[place]))
+        Dependence(*pair, pattern, float(sizes[place]), float(scores[place]), float(exposures[place]))
         for place, (pair, pattern) in enumerate(names)
         if scores[place] != 0.0
     ]
@@ -124,12 +139,22 @@ def score_needed(questions: int, alone: float = SCORE) -> float:
     return -NormalDist().inv_cdf(NormalDist().cdf(-alone) / max(1, questions))
 
 
-def _column(held: Flags, pattern: Pattern) -> Floats:
+def _column(flags: Floats | Flags, pattern: Pattern) -> Floats:
+    held = flags.astype(np.float64)
     found = np.zeros(held.size)
     for lag, weight in enumerate(pattern.weights, 1):
         found[lag:] += weight * held[:-lag]
+    if pattern.switched:
+        return found * (1.0 - held) + (1.0 - found) * held
     if pattern.own is not None:
-        found *= held if pattern.own else ~held
+        found *= held if pattern.own else 1.0 - held
+    return found
+
+
+def _exposures(columns: Floats, held: Sequence[Floats | Flags], units: Counts) -> Floats:
+    """Return the slope of each column on the level's own flags, inside units."""
+    flags = _centred(np.column_stack(held).astype(np.float64), units)
+    found: Floats = (_centred(columns, units) * flags).sum(axis=0) / np.maximum((flags**2).sum(axis=0), 1.0)
     return found
 
 
@@ -163,21 +188,6 @@ class Residuals:
             score = normal_score(size / np.sqrt(spread), freedom)
         known = self._known & np.isfinite(score) & (freedom >= _LEAST_FREEDOM)
         return np.where(known, size, 0.0), np.where(known, score, 0.0)
-
-    def together(self) -> tuple[Floats, Floats, float] | None:
-        """Return the coefficients of all columns, their covariance, and the degrees of freedom; None if unknown."""
-        if not self._known.all():
-            return None
-        gram = self._by_block(self._x[:, :, None] * self._x[:, None, :])
-        product = self._by_block(self._x * self._y[:, None])
-        left = gram.sum(axis=0) - gram
-        if (np.linalg.cond(left) > 1e8).any():
-            return None
-        size = np.linalg.solve(gram.sum(axis=0), product.sum(axis=0))
-        away = np.linalg.solve(left, (product.sum(axis=0) - product)[..., None])[..., 0] - size
-        share = np.einsum("bii->bi", gram)
-        freedom = float((share.sum(axis=0) ** 2 / (share**2).sum(axis=0)).min()) - 1.0
-        return size, (self.blocks - 1) / self.blocks * (away.T @ away), freedom
 
     def _by_block(self, values: Floats) -> Floats:
         found = np.zeros((self.blocks, *values.shape[1:]))
@@ -232,12 +242,12 @@ def arranged(
     arms: Sequence[Sequence[str]],
     blocks: Sequence[int],
     own: Sequence[bool],
-    after_itself: Sequence[Collection[int]] = (),
+    led: Sequence[Collection[int]] = (),
 ) -> tuple[Table, Counts]:
     """Lay out units in time order as a table; return with it which measured run, counted over all units, each entry is of.
 
-    ``after_itself``: in each unit, the places of the runs that an unmeasured run of the same arm precedes. That run has an
-    entry of its own, which does not count.
+    ``led``: in each unit, the places of the runs that one unmeasured run precedes. That run has an entry of its own, just
+    before, which does not count.
     """
     sizes = [len(unit) for unit in arms]
     number = {name: place for place, name in enumerate(sorted({arm for unit in arms for arm in unit}))}
@@ -246,9 +256,7 @@ def arranged(
         [mine and all(map(math.isfinite, one)) for one, mine in zip(values, own, strict=True)], dtype=bool
     )
     starts = np.cumsum([0, *sizes])[:-1]
-    extra = [
-        start + place for start, places in zip(starts, after_itself, strict=False) for place in sorted(places)
-    ]
+    extra = [start + place for start, places in zip(starts, led, strict=False) for place in sorted(places)]
     runs = np.insert(np.arange(value.size), extra, extra)
     measured = np.ones(runs.size, dtype=bool)
     measured[np.searchsorted(runs, extra)] = False

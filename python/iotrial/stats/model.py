@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from iotrial.design.model import ArmKind, Before, WashIn
 from iotrial.documents import Amount, Count, JsonObject, Probability, Unbounded
-from iotrial.study.model import TYPICAL, Better, Scale
+from iotrial.study.model import MEAN, TYPICAL, Better, Scale
 
 EffectKind = Literal["main", "interaction", "pooled"]
 
@@ -56,6 +56,7 @@ class Conclusion(StrEnum):
     EQUIVALENT = "equivalent"
     EQUIVALENT_DETECTABLE = "equivalent_detectable"
     EQUIVALENT_TYPICALLY = "equivalent_typically"
+    EQUIVALENT_CAPPED = "equivalent_capped"
     EQUIVALENT_MORE_SLOW_RUNS = "equivalent_more_slow_runs"
     EQUIVALENT_FEWER_SLOW_RUNS = "equivalent_fewer_slow_runs"
     UNDECIDED = "undecided"
@@ -88,6 +89,8 @@ class Conclusion(StrEnum):
             return "differs by condition"
         if self is Conclusion.EQUIVALENT_TYPICALLY:
             return "typical runs equivalent"
+        if self is Conclusion.EQUIVALENT_CAPPED:
+            return "equivalent with runs capped"
         if self.only_typically:
             more = "more" if self is Conclusion.EQUIVALENT_MORE_SLOW_RUNS else "fewer"
             return f"typical runs equivalent, but {more} slow runs"
@@ -102,8 +105,15 @@ class Conclusion(StrEnum):
 
 
 _EQUIVALENT = frozenset(
-    {Conclusion.EQUIVALENT, Conclusion.EQUIVALENT_DETECTABLE, Conclusion.EQUIVALENT_TYPICALLY}
+    {
+        Conclusion.EQUIVALENT,
+        Conclusion.EQUIVALENT_DETECTABLE,
+        Conclusion.EQUIVALENT_TYPICALLY,
+        Conclusion.EQUIVALENT_CAPPED,
+    }
 )
+#: the words of conclusions that exclude every difference that matters
+EQUIVALENT_WORDS = frozenset(one.words for one in _EQUIVALENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +249,8 @@ class Effect:
                 return Conclusion.EQUIVALENT_MORE_SLOW_RUNS if more else Conclusion.EQUIVALENT_FEWER_SLOW_RUNS
             case Verdict.EQUIVALENT if self.means is not None and not self.means.equivalent:
                 return Conclusion.EQUIVALENT_TYPICALLY
+            case Verdict.EQUIVALENT if self.statistic == MEAN:
+                return Conclusion.EQUIVALENT_CAPPED  # no number of runs excludes rare ones far beyond the cap
             case Verdict.EQUIVALENT:
                 return Conclusion.EQUIVALENT_DETECTABLE if self.detectably else Conclusion.EQUIVALENT
             case direction:
@@ -501,7 +513,9 @@ class Place(JsonObject, frozen=True):
     blocks: Annotated[Count, Meta(description="blocks that compare it with the reference")]
     effect: float | None
     left: Annotated[Left | None, Meta(description="why it left the race")] = None
-    because_of: Annotated[str | None, Meta(description="the arm that is better")] = None
+    because_of: Annotated[
+        str | None, Meta(description="the arm that is better, or with most evidence of it")
+    ] = None
     better: Annotated[bool, Meta(description="shown to be better than the reference")] = False
     good: Annotated[
         bool, Meta(description="no arm is better by the margin, and it is the reference or better")

@@ -7,6 +7,7 @@ level a = alpha / (2 (K - 1)), with K arms and K - 1 pairs with the reference an
 than the reference t leaves
 
 - if U_ji < 0 for an arm j: j is better;
+- if the capitals of all others j against every d_ji >= 0 sum to (K - 1) / (alpha / 2) at a block: one of them is better;
 - if U_ti < m: i is not better than today's setting by the margin;
 - if it fails, ``MOST_FAILURES`` times.
 
@@ -18,7 +19,10 @@ Proof: let all bounds of the pairs (i, b) and (i, t) hold. Then no good arm is w
 be worse than another arm, so it leaves only if the reference is within the margin of it, and then every good arm is as well,
 being the reference or better than it. If b stays, U_rb < m holds for every good arm r. The two families have 2 (K - 1)
 bounds. Which arms are compared, and when arms leave, depends on earlier blocks only, so the order in a block is a fair draw
-among the arms in it and the bounds of ``eprocess.py`` hold.
+among the arms in it and the bounds of ``eprocess.py`` hold. The sum takes nothing from alpha: the capitals of all arms
+against b at the true effects sum to a martingale of mean K - 1. It ever reaches 2 (K - 1) / alpha with probability at most
+alpha / 2, and if it does not, no single one does, so the bounds of the pairs (i, b) hold and b does not leave by the sum
+either. (Averages over streams: Cho, Gan and Kallus, arXiv 2402.06122.)
 """
 
 from __future__ import annotations
@@ -30,9 +34,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from iotrial.design.model import Condition
-from iotrial.stats.betting import Blocks, Floats, Side, log_paths
+from iotrial.stats.betting import Blocks, Flags, Floats, Side, log_paths
 from iotrial.stats.chunked import run
-from iotrial.stats.confidence_set import upper_bound
+from iotrial.stats.confidence_set import least_beyond, upper_bound
 from iotrial.stats.contrast import Responses, Runs
 from iotrial.stats.model import Left, ObservedBlock, Place, Race
 from iotrial.stats.spec import Spec
@@ -175,6 +179,8 @@ def race(values: Floats, reference: int, rules: Rules, failures: Sequence[int] =
             one.because_of = next(
                 (j for j in pairs.by_estimate if j != arm and pairs.below(j, arm, 0.0)), None
             )
+            if one.because_of is None:
+                one.because_of = pairs.beaten_by(arm)
             if one.because_of is not None:
                 one.left = Left.WORSE
             elif pairs.below(reference, arm, rules.margin):
@@ -197,6 +203,7 @@ class _Pairs:
 
     def __init__(self, values: Floats, reference: int, rules: Rules) -> None:
         self._contrasts: dict[tuple[int, int], Floats] = {}
+        self._there: dict[tuple[int, int], Flags] = {}
         self._threshold = rules.threshold(len(values))
         self._aim = rules.margin
         self._candidates = (0.0, rules.margin)
@@ -206,18 +213,35 @@ class _Pairs:
             for j in range(count):
                 if i != j:
                     found = values[i] - values[j]
-                    self._contrasts[i, j] = found[np.isfinite(found)]
+                    self._there[i, j] = np.isfinite(found)
+                    self._contrasts[i, j] = found[self._there[i, j]]
         against = [self._contrasts.get((arm, reference), np.zeros(1)) for arm in range(count)]
         means = [float(one.mean()) if one.size else math.inf for one in against]
         self.by_estimate = sorted(range(count), key=means.__getitem__)
-        self._possible = self._points()
+        self._most = self._points()
 
     def below(self, i: int, j: int, limit: float) -> bool:
         """Return whether the effect of arm i against arm j is shown to be below ``limit`` (0 or the margin)."""
         key = i, j, limit
         if key not in self._known:
-            self._known[key] = self._possible[key] and self.bound(i, j, limit) < math.inf
+            self._known[key] = self._most[key] >= self._threshold and self.bound(i, j, limit) < math.inf
         return self._known[key]
+
+    def beaten_by(self, arm: int) -> int | None:
+        """Return the arm with the most capital if the capitals of all others together show that ``arm`` is not the best."""
+        others = [j for j, i in self._contrasts if i == arm]
+        if not others or np.logaddexp.reduce([self._most[j, arm, 0.0] for j in others]) < self._threshold:
+            return None
+        paths = []
+        for j in others:
+            path = least_beyond(Blocks.of(self._contrasts[j, arm]), 0.0, aim=self._aim)
+            # a pair of which one did not run in a block keeps its capital
+            paths.append(np.append(0.0, path)[np.cumsum(self._there[j, arm])])
+        together = np.logaddexp.reduce(paths, axis=0)
+        last = int(together.argmax())
+        if together[last] < self._threshold:
+            return None
+        return others[int(np.argmax([path[last] for path in paths]))]
 
     def bound(self, i: int, j: int, limit: float) -> float:
         """Return the upper bound of the effect of arm i against arm j, infinite if it is not below ``limit``."""
@@ -225,18 +249,20 @@ class _Pairs:
         (found,) = run([upper_bound(blocks, self._threshold, limit, aim=self._aim)])
         return math.inf if found is None else found
 
-    def _points(self) -> Mapping[tuple[int, int, float], bool]:
-        """Return where the process excludes the limit itself: necessary for excluding all above it, and computed at once.
+    def _points(self) -> Mapping[tuple[int, int, float], float]:
+        """Return ln of the largest capital against each limit itself, computed at once.
+
+        It must reach the threshold if all effects above the limit are to be excluded.
 
         Shorter series are padded with zeros, which leave the process as it is.
         """
         longest = max((one.size for one in self._contrasts.values()), default=0)
         keys = [(i, j, limit) for i, j in self._contrasts for limit in self._candidates]
         if not longest:
-            return dict.fromkeys(keys, False)
+            return dict.fromkeys(keys, 0.0)
         x = np.zeros((len(keys), longest))
         for row, (i, j, limit) in enumerate(keys):
             own = self._contrasts[i, j]
             x[row, : own.size] = own - limit
-        passed = log_paths(x, aim=self._aim, side=Side.SMALLER).max(axis=1) >= self._threshold
-        return dict(zip(keys, passed.tolist(), strict=True))
+        most = log_paths(x, aim=self._aim, side=Side.SMALLER).max(axis=1)
+        return dict(zip(keys, most.tolist(), strict=True))

@@ -22,7 +22,7 @@ from iotrial.report.phrases import (
 from iotrial.report.risks import explained, risk_note, risk_of
 from iotrial.stats.fleet.combine import FEWEST_BLOCKS
 from iotrial.stats.fleet.outliers import FEWEST as FEWEST_FOR_OUTLIERS
-from iotrial.stats.model import Conclusion, Verdict
+from iotrial.stats.model import EQUIVALENT_WORDS, Conclusion, Verdict
 from iotrial.study.model import Scale
 from iotrial.terminal import escape
 
@@ -110,7 +110,7 @@ def comparison_details(report: FleetReport, one: FleetComparison) -> Iterator[st
         yield f"Individual hosts: {text}. Each verdict is that of the host's own trial, at its own error level."
     if (
         own
-        and own.keys() <= {Conclusion.EQUIVALENT.words, Conclusion.EQUIVALENT_TYPICALLY.words}
+        and own.keys() <= EQUIVALENT_WORDS
         and own.total() == len(one.rows) > 1
     ):
         yield f"That every host is equivalent is wrong with probability {one.found.alpha:g} at most, for all together."
