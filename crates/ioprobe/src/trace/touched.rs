@@ -529,12 +529,11 @@ impl Touched {
 
     /// Return the report. `inside`: the number of the lab's paths that were used; `opened`: how
     /// many of them were opened or listed; `bytes` moved; `read`: data of files that the command
-    /// had not written itself, each byte once. `outside` is the same for other paths, and names
+    /// had not written itself, each byte once; `held`: their size. `outside` is the same for other paths, and names
     /// those with the most bytes, with those of the system last. Of a file system, `inside` names
     /// the files that were opened or whose data were moved, without those of the system, each with
-    /// the bytes that calls were seen to read, 0 if it was changed, and its size. `rewritten`: files
-    /// whose earlier content was read and that were changed, so that a run leaves something to the
-    /// next one.
+    /// the bytes that calls were seen to read, 0 if it was changed. `rewritten`: files whose earlier
+    /// content was read and that were changed, so that a run leaves something to the next one.
     pub fn report(&self) -> Report {
         let sum = |used: &BTreeMap<PathBuf, Use>| {
             Sum {
@@ -542,6 +541,7 @@ impl Touched {
                 opened: used.values().filter(|one| one.opened).count(),
                 bytes: used.values().map(|one| one.bytes).sum(),
                 read: used.iter().map(|(path, one)| own_read(path, one)).sum(),
+                held: used.iter().map(|(path, one)| own_size(path, one)).sum(),
                 paths: None,
                 data: None,
             }
@@ -564,11 +564,8 @@ impl Touched {
                 used.size > 0 && !below_any(path, &SYSTEM) && fs::metadata(path).is_ok()
             });
             own.data = Some(
-                data.map(|(path, used)| {
-                    let size = used.size;
-                    (path.to_string_lossy().into(), own_read(path, used), size)
-                })
-                .collect(),
+                data.map(|(path, used)| (path.to_string_lossy().into(), own_read(path, used)))
+                    .collect(),
             );
         }
         let rewritten = [inside, outside]
@@ -609,10 +606,20 @@ struct Sum {
     opened: usize,
     bytes: u64,
     read: u64,
+    held: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     paths: Option<Vec<(String, u64)>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    data: Option<Vec<(String, u64, u64)>>,
+    data: Option<Vec<(String, u64)>>,
+}
+
+/// Return the size of a file that was opened and that the run had not written; 0 for those of the
+/// system.
+fn own_size(path: &Path, used: &Use) -> u64 {
+    match below_any(path, &SYSTEM) || used.is_changed(path) {
+        true => 0,
+        false => used.size,
+    }
 }
 
 /// Return the bytes of a file that calls were seen to read and that the run had not written.
