@@ -193,7 +193,7 @@ def refusal(
 def unseen_note(workload: str) -> str:
     """Return the note for a work that may have used files that the trace did not see."""
     return (
-        f"{workload}: its files were seen only in part (io_uring, libaio, a 32-bit program or too many system "
+        f"{workload}: what it reads was seen only in part (io_uring, libaio, a 32-bit program or too many system "
         f"calls), and hardly any of them are in the lab: it is unknown whether the work uses what the study varies"
     )
 
