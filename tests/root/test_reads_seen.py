@@ -49,7 +49,7 @@ WAYS = {
     "a copy": "cp --reflink=never big copy; rm copy",
     "a child": "sh -c '(cat big; true) | wc -c'",
     "standard input": "wc -l < big",
-    "SQLite by a mapping, opened for writing": "sqlite3 data.db 'pragma mmap_size=100000000; select sum(length(b)) from t'",
+    "SQLite by a mapping, opened for writing": "sqlite3 data.db 'pragma mmap_size=100000000; select sum(instr(b, zeroblob(9))) from t'",
 }
 
 
@@ -130,7 +130,7 @@ def test_reading_little_of_the_opened_files_is_said(state: Path, folder: Path) -
         (folder / f"log{number}").write_text(lines)
     search = "grep -h error log*"
     (said,) = [note for note in notes(folder, "sh", "-c", f"{search} > /dev/null") if "reads" in note]
-    assert "opens files of 15 MiB" in said
+    assert "opens files of 15.3 MiB" in said
     assert not [note for note in notes(folder, "sh", "-c", f"{search} | cat") if "reads" in note]
 
 
