@@ -22,7 +22,8 @@ use crate::error::{last_errno, Error, Result};
 
 /// After this many stops the processes go on untraced, and the answer is marked as incomplete.
 const MOST_STOPS: u64 = 2_000_000;
-/// Pauses between looks at the descriptors of processes with a ring.
+/// Looks at the descriptors of processes with a ring before pauses, and these pauses.
+const SCANS_AT_ONCE: u32 = 500;
 const SCAN_EVERY: Duration = Duration::from_millis(2);
 /// Limits on the paths that are recorded, and on the outside paths that are named.
 const MOST_PATHS: usize = 100_000;
@@ -147,8 +148,9 @@ pub struct Touched {
     left_out: bool,
     unseen: bool,
     stops: u64,
-    /// When the descriptors of a process with a ring were last looked at.
-    scanned: Option<Instant>,
+    /// How often, and when, the descriptors of a process with a ring were looked at.
+    scans: u32,
+    scanned: Instant,
 }
 
 /// A call that was entered and has not returned.
@@ -187,7 +189,8 @@ impl Touched {
             left_out: false,
             unseen: false,
             stops: 0,
-            scanned: None,
+            scans: 0,
+            scanned: Instant::now(),
         })
     }
 
@@ -406,10 +409,11 @@ impl Touched {
 
     /// Record the files that a process has open: rings open files, too, without a call that is seen.
     fn scan(&mut self, pid: pid_t) {
-        if self.scanned.is_some_and(|last| last.elapsed() < SCAN_EVERY) {
+        if self.scans > SCANS_AT_ONCE && self.scanned.elapsed() < SCAN_EVERY {
             return;
         }
-        self.scanned = Some(Instant::now());
+        self.scans += 1;
+        self.scanned = Instant::now();
         let Ok(open) = fs::read_dir(format!("/proc/{pid}/fd")) else {
             return;
         };

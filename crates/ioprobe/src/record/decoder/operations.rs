@@ -1,4 +1,4 @@
-//! What each system call, fault and request of io_uring is as an operation.
+//! What each system call, fault and request of io_uring or libaio is as an operation.
 
 use std::io::Write;
 
