@@ -27,14 +27,15 @@ SIZE = 16 * MIB
 FIO = "fio --name=job --readonly --invalidate=0 --size=16M --rw=read --bs=16k --filename=big --ioengine="
 READ = "while b := f.read(MIB): pass"
 PYTHON = {
-    "sendfile": "s, r = socket.socketpair(); t = threading.Thread(target=lambda: [0 for _ in iter(lambda: r.recv(MIB), b'')]); "
-    "t.start(); os.sendfile(s.fileno(), f.fileno(), 0, 16 * MIB); "
-    "[os.sendfile(s.fileno(), f.fileno(), at, MIB) for at in range(0, 16 * MIB, MIB)]; s.close(); t.join()",
+    "sendfile": "s, r = socket.socketpair()\n"
+    "t = threading.Thread(target=lambda: [0 for _ in iter(lambda: r.recv(MIB), b'')]); t.start()\n"
+    "while os.sendfile(s.fileno(), f.fileno(), None, MIB): pass\ns.close(); t.join()",
     "splice": "r, w = os.pipe(); n = open('/dev/null', 'wb', 0)\n"
     "while m := os.splice(f.fileno(), w, 65536): os.splice(r, n.fileno(), m)",
     "a mapping": "m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ); sum(m[::4096])",
     "a thread": f"def work():\n  {READ}\nt = threading.Thread(target=work); t.start(); t.join()",
-    "a passed descriptor": "a, b = socket.socketpair()\nif os.fork():\n  socket.send_fds(a, [b'x'], [f.fileno()]); os.wait()\n"
+    "a passed descriptor": "a, b = socket.socketpair()\nif os.fork():\n"
+    "  socket.send_fds(a, [b'x'], [f.fileno()]); os.wait()\n"
     f"else:\n  f = open(socket.recv_fds(b, 9, 1)[1][0], 'rb', 0)\n  {READ}\n  os._exit(0)",
 }
 WAYS = {
@@ -49,7 +50,8 @@ WAYS = {
     "a copy": "cp --reflink=never big copy; rm copy",
     "a child": "sh -c '(cat big; true) | wc -c'",
     "standard input": "wc -l < big",
-    "SQLite by a mapping, opened for writing": "sqlite3 data.db 'pragma mmap_size=100000000; select sum(instr(b, zeroblob(9))) from t'",
+    "SQLite by a mapping, opened for writing": "sqlite3 data.db 'pragma mmap_size=100000000; "
+    "select sum(instr(b, zeroblob(9))) from t'",
 }
 
 
@@ -102,7 +104,7 @@ def check_cold(state: Path) -> None:
     assert len(runs) >= 4
     assert [run["failure"] for run in runs] == [None] * len(runs)
     assert all(run["checks"]["bytes_read"] >= SIZE for run in runs), [run["checks"] for run in runs]
-    assert all(SIZE / 11 < run["checks"]["bytes_expected"] for run in runs), [run["checks"] for run in runs]
+    assert all(run["checks"]["bytes_expected"] > SIZE / 11 for run in runs), [run["checks"] for run in runs]
     assert {run["checks"].get("void") for run in runs} == {None}
 
 

@@ -50,9 +50,9 @@ class Touched:
     """Files used by one traced run.
 
     ``read``: bytes of the lab's files that it read, each byte counted once, without those it had written
-    itself, of a selection of ``of_bytes`` bytes. ``held``: the size of those files. ``outside``: the files outside the lab with most bytes,
-    system files last. ``sure``: nothing can have been missed. ``rewritten``: the files whose earlier content it
-    read and which it changed, in the lab or not.
+    itself, of a selection of ``of_bytes`` bytes. ``held``: the size of those files. ``outside``: the files
+    outside the lab with most bytes, system files last. ``sure``: nothing can have been missed. ``rewritten``:
+    the files whose earlier content it read and which it changed, in the lab or not.
     """
 
     sure: bool

@@ -431,7 +431,9 @@ impl Touched {
         let Ok(text) = fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}")) else {
             return;
         };
-        let lines = text.lines().skip_while(|line| !line.starts_with("UserFiles:"));
+        let lines = text
+            .lines()
+            .skip_while(|line| !line.starts_with("UserFiles:"));
         for line in lines.skip(1) {
             match line.split_once(": ") {
                 Some((_, path)) if path.starts_with('/') => {
@@ -539,16 +541,14 @@ impl Touched {
     /// the bytes that calls were seen to read, 0 if it was changed. `rewritten`: files whose earlier
     /// content was read and that were changed, so that a run leaves something to the next one.
     pub fn report(&self) -> Report {
-        let sum = |used: &BTreeMap<PathBuf, Use>| {
-            Sum {
-                files: used.len(),
-                opened: used.values().filter(|one| one.opened).count(),
-                bytes: used.values().map(|one| one.bytes).sum(),
-                read: used.iter().map(|(path, one)| own_read(path, one)).sum(),
-                held: used.iter().map(|(path, one)| own_size(path, one)).sum(),
-                paths: None,
-                data: None,
-            }
+        let sum = |used: &BTreeMap<PathBuf, Use>| Sum {
+            files: used.len(),
+            opened: used.values().filter(|one| one.opened).count(),
+            bytes: used.values().map(|one| one.bytes).sum(),
+            read: used.iter().map(|(path, one)| own_read(path, one)).sum(),
+            held: used.iter().map(|(path, one)| own_size(path, one)).sum(),
+            paths: None,
+            data: None,
         };
         let [inside, outside] = &self.used;
         let mut most: Vec<_> = outside.iter().collect();
