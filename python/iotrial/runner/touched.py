@@ -24,8 +24,9 @@ from iotrial.units import format_bytes
 #: A cold run must read at least this share of the data that the traced run read from the lab's files: file
 #: systems may compress it.
 LEAST_SHARE = 0.1
-#: The same of what cold runs were found to read from the device; read-ahead and the order of requests vary.
-LEAST_OF_COLD = 0.5
+#: The same of what a cold run of each level was found to read from the device. With more than MOST_COLD levels not all
+#: are measured, and one that reads less ahead may read much less: then LEAST_SHARE of it.
+LEAST_OF_COLD, MOST_COLD = 0.5, 4
 #: Calls that read less of the opened files than this do not tell what a run reads: it maps them, or uses io_uring.
 SEEN_SHARE = 0.5
 #: Less of the opened files is said to be little, and so is a smaller difference between levels to be none.
@@ -66,8 +67,9 @@ class Touched:
     outside: tuple[str, ...]
     #: in place: the files that it opened, without those of the system
     own: tuple[str, ...] = ()
-    #: the fewest bytes that a cold run read from the device, by measurement
+    #: the fewest bytes that a cold run read from the device, by measurement, and the share that others must read
     cold_read: int | None = None
+    cold_share: float = LEAST_OF_COLD
     rewritten: tuple[str, ...] = ()
 
     @classmethod
@@ -94,7 +96,7 @@ class Touched:
     def least_read(self, of_bytes: int) -> int:
         """Return the least number of bytes that a cold run on a selection of ``of_bytes`` reads from the device."""
         scale = of_bytes / self.of_bytes if self.of_bytes else 1.0
-        return int(max(self.read * scale * LEAST_SHARE, (self.cold_read or 0) * LEAST_OF_COLD))
+        return int(max(self.read * scale * LEAST_SHARE, (self.cold_read or 0) * self.cold_share))
 
     @property
     def most_kept(self) -> int:
@@ -106,9 +108,10 @@ class Touched:
         """Whether calls were seen to read too little of the opened files to tell how much a cold run reads."""
         return self.read < SEEN_SHARE * self.held
 
-    def measured_cold(self, bytes_read: Iterable[int]) -> Touched:
-        """Return the same with what cold runs of the levels have read from the device."""
-        return replace(self, cold_read=min(bytes_read, default=None))
+    def measured_cold(self, bytes_read: Iterable[int], *, every_level: bool) -> Touched:
+        """Return the same with what cold runs have read from the device, one of each level that was measured."""
+        share = LEAST_OF_COLD if every_level else LEAST_SHARE
+        return replace(self, cold_read=min(bytes_read, default=None), cold_share=share)
 
     @property
     def share_outside(self) -> float:

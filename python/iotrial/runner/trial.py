@@ -25,6 +25,7 @@ from iotrial.runner.signals import StopSignals
 from iotrial.runner.syscall_pass import Accounting
 from iotrial.runner.time_account import Part
 from iotrial.runner.touched import (
+    MOST_COLD,
     NOT_USED,
     Touched,
     had_request,
@@ -310,7 +311,7 @@ class Conductor:
                 _check_own_files(condition.workload, touched, subject, state)
                 self._runner.saw(condition.workload, touched)
                 if state == "cold-data" and touched.own and touched.seen_little:
-                    touched = touched.measured_cold(self._read_cold(condition))
+                    touched = self._measured_cold(condition, touched)
                     self._runner.saw(condition.workload, touched)
                 for note in (
                     little_note(condition.workload, touched),
@@ -333,15 +334,16 @@ class Conductor:
             return True
         raise refusal(condition.workload, first[0], turns, first[1], first[2])
 
-    def _read_cold(self, condition: Condition) -> list[int]:
-        """Return how many bytes a cold run of each level reads from the device, where calls do not tell."""
-        found = {}
-        for planned in self._plan.block(condition, 0).runs:
-            if planned.arm.kind is ArmKind.TREATMENT and planned.arm.name not in found:
-                outcome = self._runner.run(condition, planned, block=0)
-                if outcome.failure is None and "bytes_read" in outcome.checks:
-                    found[planned.arm.name] = int(float(str(outcome.checks["bytes_read"])))
-        return list(found.values())
+    def _measured_cold(self, condition: Condition, touched: Touched) -> Touched:
+        """Measure how many bytes cold runs read from the device, where calls do not tell."""
+        runs = self._plan.block(condition, 0).runs
+        levels = {run.arm.name: run for run in runs if run.arm.kind is ArmKind.TREATMENT}
+        found = []
+        for planned in list(levels.values())[:MOST_COLD]:
+            outcome = self._runner.run(condition, planned, block=0)
+            if outcome.failure is None and "bytes_read" in outcome.checks:
+                found.append(int(float(str(outcome.checks["bytes_read"]))))
+        return touched.measured_cold(found, every_level=len(found) == len(levels))
 
     def _note_outside(self, text: str) -> None:
         self._watcher.say(text)
