@@ -36,3 +36,22 @@ def test_a_file_that_a_ring_opens_is_seen(probe: Probe, folder: Path, how: str) 
     assert touched["unseen"]
     assert str(big) in [path for path, _ in touched["inside"]["data"]]
     assert touched["inside"]["held"] >= MIB
+
+
+def test_programs_and_libraries_are_no_data(probe: Probe, folder: Path) -> None:
+    """Other processes may have them mapped, so that the kernel cannot evict them."""
+    program, library, big = folder / "program", folder / "library.so", folder / "big"
+    shutil.copy("/bin/cat", program)
+    shutil.copy(next(Path("/lib").glob("*-linux-gnu/libm.so.6")), library)
+    big.write_bytes(os.urandom(MIB))
+    number = folder.stat().st_dev
+    answer = probe(
+        "command",
+        steps=[{"name": "work", "argv": [str(program), "big"]}],
+        environment={"LD_PRELOAD": str(library)},
+        cwd=str(folder),
+        touches=[str(folder)],
+        touches_device=f"{os.major(number)}:{os.minor(number)}",
+    )
+    assert answer["touched"]["inside"]["data"] == [[str(big), MIB]]
+    assert answer["touched"]["inside"]["held"] == MIB

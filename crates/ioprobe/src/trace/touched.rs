@@ -105,6 +105,8 @@ struct Use {
     read: u64,
     size: u64,
     opened: bool,
+    /// A program or library: other processes may have it mapped, and it is no data.
+    program: bool,
     /// The command, or what prepared it, made the present content: none is left of an earlier run.
     fresh: bool,
     /// Read while it was not fresh; changed afterwards or before.
@@ -244,7 +246,9 @@ impl Touched {
             self.at_call(pid, pending);
         } else if event == libc::PTRACE_EVENT_EXEC {
             *pending = None;
-            self.opened(link(&format!("/proc/{pid}/exe")), false);
+            let program = link(&format!("/proc/{pid}/exe"));
+            self.opened(program.clone(), false);
+            self.executed(program);
         } else if event == 0 && !(new && matches!(signal, libc::SIGSTOP | libc::SIGTRAP)) {
             deliver = signal;
         }
@@ -331,8 +335,10 @@ impl Touched {
                 self.moved(pid, a[0], result, false);
             }
             libc::SYS_mmap => {
-                let anonymous = a[3] as c_int & libc::MAP_ANONYMOUS != 0;
-                if !anonymous && a[2] as c_int & libc::PROT_EXEC == 0 {
+                if a[3] as c_int & libc::MAP_ANONYMOUS != 0 {
+                } else if a[2] as c_int & libc::PROT_EXEC != 0 {
+                    self.executed(data_of(pid, a[4]).map(|(path, _)| path));
+                } else {
                     self.mapped(
                         pid,
                         a[4],
@@ -404,6 +410,13 @@ impl Touched {
                     used.before_ns = used.before_ns.or(Some(changed_ns(&found)));
                 }
             });
+        }
+    }
+
+    /// Record that a file is a program or a library.
+    fn executed(&mut self, path: Option<PathBuf>) {
+        if let Some(path) = path {
+            self.add(path, |used| used.program = true);
         }
     }
 
@@ -537,7 +550,7 @@ impl Touched {
     /// many of them were opened or listed; `bytes` moved; `read`: data of files that the command
     /// had not written itself, each byte once; `held`: their size. `outside` is the same for other paths, and names
     /// those with the most bytes, with those of the system last. Of a file system, `inside` names
-    /// the files that were opened or whose data were moved, without those of the system, each with
+    /// the files that were opened or whose data were moved, without programs and the system's, with
     /// the bytes that calls were seen to read, 0 if it was changed. `rewritten`: files whose earlier
     /// content was read and that were changed, so that a run leaves something to the next one.
     pub fn report(&self) -> Report {
@@ -565,7 +578,10 @@ impl Touched {
         let mut own = sum(inside);
         if self.file_system.is_some() {
             let data = inside.iter().filter(|(path, used)| {
-                used.size > 0 && !below_any(path, &SYSTEM) && fs::metadata(path).is_ok()
+                used.size > 0
+                    && !used.program
+                    && !below_any(path, &SYSTEM)
+                    && fs::metadata(path).is_ok()
             });
             own.data = Some(
                 data.map(|(path, used)| (path.to_string_lossy().into(), own_read(path, used)))
@@ -620,7 +636,7 @@ struct Sum {
 /// Return the size of a file that was opened and that the run had not written; 0 for those of the
 /// system.
 fn own_size(path: &Path, used: &Use) -> u64 {
-    match below_any(path, &SYSTEM) || used.is_changed(path) {
+    match used.program || below_any(path, &SYSTEM) || used.is_changed(path) {
         true => 0,
         false => used.size,
     }
