@@ -70,7 +70,8 @@ def prepare(subject: RunContext, state: str) -> None:
         subject.place.syncfs()
     if subject.place.data is not None and state in _OF_FILES:
         done = subject.worker.call(_OF_FILES[state], paths=list(subject.own_files))
-        subject.work.evidence[KEPT] = float(done.get("left_bytes", 0))
+        if "left_bytes" in done:
+            subject.work.evidence[KEPT] = float(done["left_bytes"])
     elif state == "cold-data":
         if files is None:
             raise RequestError("cache state cold-data: this workload has no files to evict from the cache")
