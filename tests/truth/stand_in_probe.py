@@ -27,7 +27,7 @@ USAGE = (
 TOUCHED = {
     "complete": True,
     "unseen": [],
-    "inside": {"files": 1, "bytes": 64 << 10, "read": 64 << 10},
+    "inside": {"files": 1, "bytes": 64 << 10, "read": 64 << 10, "held": 64 << 10},
     "outside": {"bytes": 0, "read": 0, "paths": []},
     "rewritten": [],
 }

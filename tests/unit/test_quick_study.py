@@ -61,11 +61,17 @@ def test_one_level_is_fixed_for_all_runs() -> None:
 
 
 def test_the_command_is_started_as_it_was_typed() -> None:
-    study = study_of(wish("scheduler=none,bfq", cache="cold"))
+    study = study_of(wish("scheduler=none,bfq", cache="warm"))
     assert work_of(study).steps[0].argv == TAR
     assert study.lab.kind == "in-place"
-    assert study.workloads[0].cache == "cold"
+    assert study.workloads[0].cache == "warm"
     assert study.trusted
+
+
+@pytest.mark.parametrize(("lab", "state"), [("in-place", "cold-data"), ("image", "cold")])
+def test_cold_in_place_is_called_what_it_is(lab: str, state: str) -> None:
+    study = study_of(wish("scheduler=none,bfq", cache="cold", lab=lab))
+    assert study.workloads[0].cache == state
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,9 @@ def test_root_gets_the_image_lab_and_others_the_directory_lab() -> None:
 
 def test_a_directory_lab_without_root_names_what_it_cannot_vary() -> None:
     resolved = resolve(study(filesystem=["all"], reader=["all"]), root=False)
-    (note,) = resolved.notes
+    note, left_warm = resolved.notes
     assert "filesystem, mount, reader" in note
+    assert "names and inodes stay in memory" in left_warm
     assert {f.name for f in resolved.study.factors} == {"mode", "size", "cache", "reader"}
 
 

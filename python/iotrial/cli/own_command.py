@@ -181,8 +181,8 @@ own_command_options = with_options(
         "--cache",
         type=click.Choice(["as-is", "cold", "cold-data", "cold-system", "warm"]),
         default="as-is",
-        help="State of the page cache before each run. cold: the files that the command reads are evicted; "
-        "cold-system: all caches of the machine are dropped.",
+        help="State of the page cache before each run. cold: in place cold-data, the data of the files that the command "
+        "reads are evicted, names and inodes stay in memory; cold-system: all caches of the machine are dropped.",
     ),
     where("--yes", is_flag=True, help="Change the settings that are listed, without asking."),
 )

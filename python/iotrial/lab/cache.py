@@ -23,6 +23,13 @@ STATES: dict[str, tuple[str, ...]] = {
 
 #: in place: how the files that the work reads are brought to a state
 _OF_FILES = {"cold-data": "evict_files", "warm": "warm_files"}
+#: what ``cold-data`` is not, for a user who asked for ``cold``
+LEFT_WARM = (
+    "cold-data: the data of the files that are read are evicted before each run; names and inodes stay in memory "
+    "(cold-system drops them, with all caches of the machine)"
+)
+#: evidence of a run: bytes of its files that the kernel kept in memory
+KEPT = "cache_kept_bytes"
 NEEDS_ROOT = frozenset({"cold-files", "cold-system"})
 ALL = ("cold", "cold-data", "cold-files", "cold-system", "warm", "as-is")
 
@@ -62,7 +69,9 @@ def prepare(subject: RunContext, state: str) -> None:
     if state in ("cold-data", "cold-system"):
         subject.place.syncfs()
     if subject.place.data is not None and state in _OF_FILES:
-        subject.worker.call(_OF_FILES[state], paths=list(subject.own_files))
+        done = subject.worker.call(_OF_FILES[state], paths=list(subject.own_files))
+        if "left_bytes" in done:
+            subject.work.evidence[KEPT] = float(done["left_bytes"])
     elif state == "cold-data":
         if files is None:
             raise RequestError("cache state cold-data: this workload has no files to evict from the cache")
@@ -73,8 +82,15 @@ def prepare(subject: RunContext, state: str) -> None:
         subject.worker.call("warm", set=files.set, files=files.wire, view=subject.work.view, names=True)
 
 
-def void_rule(state: str, *, bytes_read: int, bytes_expected: int) -> str | None:
-    """Return the rule that voids a block, or None. ``bytes_expected``: what the work reads with an empty cache."""
+def void_rule(
+    state: str, *, bytes_read: int, bytes_expected: int, bytes_kept: int = 0, most_kept: int = 0
+) -> str | None:
+    """Return the rule that voids a block, or None.
+
+    ``bytes_expected``: what the work reads with an empty cache. ``bytes_kept``: what the kernel kept of its files.
+    """
+    if state.startswith("cold") and bytes_kept > most_kept:
+        return "cold_data_was_kept"
     if state.startswith("cold") and bytes_read < bytes_expected:
         return "cold_was_not_cold"
     if state == "warm" and bytes_read > 0:

@@ -70,6 +70,7 @@ _WORDS = {
     "work_read_calls": "read calls of the work",
     "work_write_calls": "write calls of the work",
     "work_fetched_bytes": "bytes fetched from devices for the work",
+    "cache_kept_bytes": "bytes of the files that eviction left in memory",
     "work_elsewhere_bytes": "bytes that the work read from or wrote to other devices",
     "work_dirtied_bytes": "bytes dirtied by the work",
     "work_undirtied_bytes": "dirty bytes of the work discarded",

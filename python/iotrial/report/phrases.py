@@ -35,6 +35,10 @@ TIME_UNITS = frozenset({"s", "ms", "us", "µs", "ns"})
 
 #: rules by which blocks are void, in words: what happened, and what to change
 VOID_RULES = {
+    "cold_was_not_cold": "a cold run read less from the device than its files take, so they were in memory: other programs "
+    "read them meanwhile, or the command reads other files in each run",
+    "cold_data_was_kept": "the kernel kept the data of files in memory that were to be cold: stop the programs that have "
+    "them mapped or locked",
     "warm_was_not_warm": "a warm run had to read from the device",
     "setting_changed": "something else changed a setting during a run: stop what does it, such as tuned or a udev rule",
 }

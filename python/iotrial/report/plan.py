@@ -107,7 +107,8 @@ def _work(workload: Workload) -> str:
     if work.repeats_from("cold") < work.replicates:
         repeat += " (once from a cold cache)"
     files = f"{counted(work.files, 'file')} of {format_size(work.size_bytes)} a run"
-    return f"{escape(work.described())} on {files}{repeat}"
+    state = "" if workload.cache in (None, "as-is") else f"; cache {workload.cache}"
+    return f"{escape(work.described())} on {files}{repeat}{state}"
 
 
 def _assignment(header: TrialHeader) -> str:

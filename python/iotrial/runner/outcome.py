@@ -129,7 +129,14 @@ def outcome_of(
         failure=failure_of(answer) or found.missing,
         void=None
         if state == "warm" and work.may_read_warm()
-        else cache.void_rule(state, bytes_read=int(bytes_read), bytes_expected=expected) or found.void,
+        else cache.void_rule(
+            state,
+            bytes_read=int(bytes_read),
+            bytes_expected=expected,
+            bytes_kept=int(evidence.get(cache.KEPT, 0)),
+            most_kept=0 if seen is None else seen.most_kept,
+        )
+        or found.void,
     )
 
 

@@ -20,6 +20,7 @@ from iotrial.knobs.block import BlockScheduler, BlockTunable, DeviceFile
 from iotrial.knobs.declaration import declarations
 from iotrial.knobs.machine import Sysctl
 from iotrial.study.model import BEST, QUICK, DesignKind, Level
+from iotrial.study.places import IN_PLACE
 
 #: the factor with whole settings as levels
 SETTINGS = "settings"
@@ -128,7 +129,7 @@ def _document(
         "lab": {"kind": wish.lab, **({} if wish.size is None else {"size": wish.size})},
         "budget": {"time": wish.time},
         "factor": factors,
-        "workload": [_command(wish, argv) if wish.replay is None else _replay(wish.replay, wish.cache)],
+        "workload": [_command(wish, argv) if wish.replay is None else _replay(wish.replay, _cache(wish))],
     }
 
 
@@ -307,6 +308,11 @@ def value_labels(values: Sequence[str]) -> list[str]:
     return found
 
 
+def _cache(wish: Wish) -> str:
+    """Return the cache state by the name that says what is cold: in place, ``cold`` is cold for data only."""
+    return "cold-data" if (wish.cache, wish.lab) == ("cold", IN_PLACE) else wish.cache
+
+
 def _replay(replay: Replayed, cache: str) -> dict[str, Any]:
     return {
         "name": "replay",
@@ -324,7 +330,7 @@ def _command(wish: Wish, argv: list[str]) -> dict[str, Any]:
         "name": "command",
         "kind": "command",
         "argv": argv,
-        "cache": wish.cache,
+        "cache": _cache(wish),
         "timeout": TIMEOUT,
         "inherit_environment": True,
         **({} if wish.prepare is None else {"prepare": [SHELL, "-c", wish.prepare]}),

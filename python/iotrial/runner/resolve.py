@@ -192,6 +192,7 @@ def resolve(
                 )
     notes += [] if kind == IN_PLACE else _coarse_clock(study, every)
     notes += _modelled(study, sites)
+    notes += _left_warm(study, kind)
     notes += refusals.gone(study)
     if study.lab.link is not None:
         notes.append(
@@ -203,6 +204,14 @@ def resolve(
     if isinstance(means, Brought):  # changes inside the guest vanish with it
         return Resolved(study, kind, root, tuple(notes), (), turns, pinned, sites, means.needs)
     return Resolved(study, kind, root, tuple(notes), changes, turns, pinned, sites, copy_from=copy_from)
+
+
+def _left_warm(study: Study, kind: str) -> list[str]:
+    """Return the note on what the cache states of this lab leave warm; none if they leave nothing."""
+    wanted = [workload.cache for workload in study.workloads if workload.cache is not None]
+    wanted += [setting.value for setting in study.settings if setting.knob == "cache.state"]
+    left = any(cache.resolve(state, kind) == "cold-data" for state in wanted)
+    return [cache.LEFT_WARM] if left else []
 
 
 def _choose_lab(study: Study, requested: str | None, *, root: bool) -> str:

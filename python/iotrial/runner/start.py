@@ -86,7 +86,8 @@ def begin(
     identity = uuid.uuid4().hex
     with StopSignals() as signals:
         for note in (
-            *resolved.notes,
+            # of what was typed, the user has just been shown them with the changes
+            *(() if resolved.study.quick else resolved.notes),
             *shared_disks_in_words(plain(sharing(resolved, folder))),
         ):
             watcher.say(note)

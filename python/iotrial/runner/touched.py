@@ -7,12 +7,13 @@ from the kernel's counters.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
 from iotrial.errors import RequestError
-from iotrial.knobs.declaration import Scope
+from iotrial.knobs.declaration import Scope, Stage
 from iotrial.lab.in_place import InPlace
 from iotrial.lab.knob import RunContext
 from iotrial.runner.counters import summed
@@ -23,6 +24,13 @@ from iotrial.units import format_bytes
 #: A cold run must read at least this share of the data that the traced run read from the lab's files: file
 #: systems may compress it.
 LEAST_SHARE = 0.1
+#: The same of what a cold run of each level was found to read from the device. With more than MOST_COLD levels not all
+#: are measured, and one that reads less ahead may read much less: then LEAST_SHARE of it.
+LEAST_OF_COLD, MOST_COLD = 0.5, 4
+#: Calls that read less of the opened files than this do not tell what a run reads: it maps them, or uses io_uring.
+SEEN_SHARE = 0.5
+#: Less of the opened files is said to be little, and so is a smaller difference between levels to be none.
+LITTLE_SHARE, LEAST_HELD, UNEVEN_SHARE = 0.25, 1 << 20, 0.1
 #: Any program does I/O elsewhere up to LEAST_ELSEWHERE. More is noted if its share is at least NOTED_SHARE.
 LEAST_ELSEWHERE = 64 << 10
 NOTED_SHARE = 0.5
@@ -30,6 +38,10 @@ NOTED_SHARE = 0.5
 NEGLIGIBLE = 0.01
 #: Bytes read to look up a name: one block of a directory or of an inode table.
 BLOCK_BYTES = 4096
+#: Fewer names are looked up in little time.
+MANY_NAMES = 100
+#: Fewest runs of a level whose bytes are compared with another's.
+LEAST_RUNS = 3
 MOST_PATHS, MOST_REWRITTEN = 5, 3
 NOT_USED = "the work did not use the device under test"
 
@@ -39,21 +51,25 @@ class Touched:
     """Files used by one traced run.
 
     ``read``: bytes of the lab's files that it read, each byte counted once, without those it had written
-    itself, of a selection of ``of_bytes`` bytes. ``outside``: the files outside the lab with most bytes,
-    system files last. ``sure``: nothing can have been missed. ``rewritten``: the files whose earlier content it
-    read and which it changed, in the lab or not.
+    itself, of a selection of ``of_bytes`` bytes. ``held``: the size of those files. ``outside``: the files
+    outside the lab with most bytes, system files last. ``sure``: nothing can have been missed. ``rewritten``:
+    the files whose earlier content it read and which it changed, in the lab or not.
     """
 
     sure: bool
     files: int
     bytes: int
     read: int
+    held: int
     of_bytes: int
     outside_bytes: int
     outside_read: int
     outside: tuple[str, ...]
-    #: in place: the files that it read data from and did not write, without those of the system
+    #: in place: the files that it opened, without those of the system
     own: tuple[str, ...] = ()
+    #: the fewest bytes that a cold run read from the device, by measurement, and the share that others must read
+    cold_read: int | None = None
+    cold_share: float = LEAST_OF_COLD
     rewritten: tuple[str, ...] = ()
 
     @classmethod
@@ -62,12 +78,13 @@ class Touched:
         found = answer.get("touched")
         if found is None:
             return None
-        own = found["inside"].get("paths")
+        own = found["inside"].get("data")
         return cls(
             sure=found["complete"] and not found["unseen"],
             files=found["inside"]["files"],
             bytes=found["inside"]["bytes"],
             read=found["inside"]["read"] if own is None else sum(read for _, read in own),
+            held=found["inside"]["held"],
             of_bytes=of_bytes,
             outside_bytes=found["outside"]["bytes"],
             outside_read=found["outside"]["read"],
@@ -79,7 +96,22 @@ class Touched:
     def least_read(self, of_bytes: int) -> int:
         """Return the least number of bytes that a cold run on a selection of ``of_bytes`` reads from the device."""
         scale = of_bytes / self.of_bytes if self.of_bytes else 1.0
-        return int(self.read * scale * LEAST_SHARE)
+        return int(max(self.read * scale * LEAST_SHARE, (self.cold_read or 0) * self.cold_share))
+
+    @property
+    def most_kept(self) -> int:
+        """The most bytes of its files that may stay in memory before a cold run."""
+        return int(self.held * LEAST_SHARE)
+
+    @property
+    def seen_little(self) -> bool:
+        """Whether calls were seen to read too little of the opened files to tell how much a cold run reads."""
+        return self.read < SEEN_SHARE * self.held
+
+    def measured_cold(self, bytes_read: Iterable[int], *, every_level: bool) -> Touched:
+        """Return the same with what cold runs have read from the device, one of each level that was measured."""
+        share = LEAST_OF_COLD if every_level else LEAST_SHARE
+        return replace(self, cold_read=min(bytes_read, default=None), cold_share=share)
 
     @property
     def share_outside(self) -> float:
@@ -107,6 +139,12 @@ class Touched:
 def in_the_lab(turns: Iterable[KnobSetting]) -> tuple[KnobSetting, ...]:
     """Return the settings of factors that act on the lab only: a work outside the lab is not affected by them."""
     return tuple(t for t in turns if t.role is not None and t.knob.scope is not Scope.MACHINE)
+
+
+def leaves_work(turns: Iterable[KnobSetting]) -> bool:
+    """Return whether the treatments change only what is below the work: then it does the same under each level."""
+    below = (Stage.HOST, Stage.DEVICE, Stage.MOUNT)
+    return all(t.knob.stage in below for t in turns if t.role is Role.TREATMENT)
 
 
 def turns_device(turns: Iterable[KnobSetting]) -> bool:
@@ -158,7 +196,7 @@ def refusal(
 def unseen_note(workload: str) -> str:
     """Return the note for a work that may have used files that the trace did not see."""
     return (
-        f"{workload}: its files were seen only in part (io_uring, libaio, a 32-bit program or too many system "
+        f"{workload}: what it reads was seen only in part (io_uring, libaio, a 32-bit program or too many system "
         f"calls), and hardly any of them are in the lab: it is unknown whether the work uses what the study varies"
     )
 
@@ -185,6 +223,52 @@ def rewritten_note(workload: str, touched: Touched) -> str | None:
         f"{workload} reads and changes {named}{more}: a run may depend on the run before. If the carry-over check finds "
         f"that, an unmeasured run of the same level goes before each run; a prepare command (--prepare) that restores "
         f"the files avoids it"
+    )
+
+
+def little_note(workload: str, touched: Touched) -> str | None:
+    """Return the note that it read little of the files that it opened; None if it did not, or nothing can tell."""
+    read = max(touched.bytes, touched.cold_read or 0)
+    if (
+        touched.held < LEAST_HELD
+        or read >= LITTLE_SHARE * touched.held
+        or not (touched.sure or touched.cold_read is not None)
+    ):
+        return None
+    return (
+        f"{workload} opens files of {format_bytes(touched.held)} and reads {format_bytes(read)} of them: if it should read "
+        f"them whole, check its arguments and where its output goes"
+    )
+
+
+def names_note(workload: str, touched: Touched, state: str) -> str | None:
+    """Return the note that much of a cold start is the names and inodes that ``cold-data`` leaves in memory."""
+    data = max(touched.read, touched.cold_read or 0)
+    if state != "cold-data" or touched.files < MANY_NAMES or touched.files * BLOCK_BYTES < data:
+        return None
+    return (
+        f"{workload} uses {touched.files:,} names and reads {format_bytes(data)} of data: cold-data leaves names and inodes "
+        f"in memory, so its runs are faster than from a cold start; cold-system drops them too (as root, with all caches "
+        f"of the machine)"
+    )
+
+
+def uneven_note(workload: str, read: Mapping[str, Sequence[float]]) -> str | None:
+    """Return the note that levels read different amounts, though none changes the work; None if they do not.
+
+    ``read``: bytes that each level's runs asked for by calls, cached or not.
+    """
+    typical = {level: median(amounts) for level, amounts in read.items() if len(amounts) >= LEAST_RUNS}
+    if len(typical) < 2:
+        return None
+    most, least = max(typical, key=typical.__getitem__), min(typical, key=typical.__getitem__)
+    apart = typical[most] - typical[least]
+    if apart < max(LEAST_HELD, UNEVEN_SHARE * typical[most]) or min(read[most]) <= max(read[least]):
+        return None
+    return (
+        f"{workload}: runs with {most} read {format_bytes(int(typical[most]))}, with {least} "
+        f"{format_bytes(int(typical[least]))}, although the setting changes nothing of the work: they may not have done "
+        f"the same"
     )
 
 

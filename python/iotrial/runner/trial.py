@@ -7,7 +7,7 @@ Decisions are made between complete blocks only. A block that has begun is finis
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from iotrial.design.model import Arm, ArmKind, Before, Block, Condition, PlannedRun, WashIn
@@ -25,14 +25,19 @@ from iotrial.runner.signals import StopSignals
 from iotrial.runner.syscall_pass import Accounting
 from iotrial.runner.time_account import Part
 from iotrial.runner.touched import (
+    MOST_COLD,
     NOT_USED,
     Touched,
     had_request,
+    leaves_work,
+    little_note,
+    names_note,
     needs_lab,
     outside_note,
     refusal,
     rewritten_note,
     turns_device,
+    uneven_note,
     unseen_note,
 )
 from iotrial.stats.analyse import ConditionState, Spec, analyse, analyse_condition, look_due
@@ -176,6 +181,8 @@ class Conductor:
         #: By condition: number of runs, of runs that made no use of the device, of runs with a request to it
         #: during the timed part.
         self._use: dict[str, list[int]] = {}
+        #: By condition and level: bytes that its runs asked for by read calls.
+        self._read: dict[str, dict[str, list[float]]] = {}
         self._done_in_round: set[str] = set()
         #: What a run is doing, where runs are long.
         self._activity = ""
@@ -303,6 +310,15 @@ class Conductor:
             if enough or not touched.sure or not needs_lab(turns, state):
                 _check_own_files(condition.workload, touched, subject, state)
                 self._runner.saw(condition.workload, touched)
+                if state == "cold-data" and touched.own and touched.seen_little:
+                    touched = self._measured_cold(condition, touched)
+                    self._runner.saw(condition.workload, touched)
+                for note in (
+                    little_note(condition.workload, touched),
+                    names_note(condition.workload, touched, state),
+                ):
+                    if note:
+                        self._note_outside(note)
                 if note := rewritten_note(condition.workload, touched):
                     self._note_outside(note)
                 if needs_lab(turns, state):
@@ -317,6 +333,17 @@ class Conductor:
         if silent is not None:
             return True
         raise refusal(condition.workload, first[0], turns, first[1], first[2])
+
+    def _measured_cold(self, condition: Condition, touched: Touched) -> Touched:
+        """Measure how many bytes cold runs read from the device, where calls do not tell."""
+        runs = self._plan.block(condition, 0).runs
+        levels = {run.arm.name: run for run in runs if run.arm.kind is ArmKind.TREATMENT}
+        found = []
+        for planned in list(levels.values())[:MOST_COLD]:
+            outcome = self._runner.run(condition, planned, block=0)
+            if outcome.failure is None and "bytes_read" in outcome.checks:
+                found.append(int(float(str(outcome.checks["bytes_read"]))))
+        return touched.measured_cold(found, every_level=len(found) == len(levels))
 
     def _note_outside(self, text: str) -> None:
         self._watcher.say(text)
@@ -451,6 +478,11 @@ class Conductor:
             found[0] += 1
             found[1] += UNUSED in run.checks
             found[2] += had_request(run.evidence)
+            if run.kind == ArmKind.TREATMENT and "work_read_bytes" in run.evidence:
+                levels = self._read.setdefault(run.condition, {})
+                levels.setdefault(join(list(run.treatment.values())), []).append(
+                    run.evidence["work_read_bytes"]
+                )
 
     def _not_used(self) -> tuple[str, ...]:
         """Return messages for conditions in which a treatment changes the lab's device but no run of any arm used it."""
@@ -461,9 +493,21 @@ class Conductor:
                 found.append(f"{condition.key}: {NOT_USED}, in none of {runs} runs")
         return tuple(found)
 
+    def _turns(self, condition: Condition) -> Iterator[KnobSetting]:
+        for arm in self._plan.arms(controls=False):
+            yield from self._session.resolved.turns_of(condition, arm)
+
     def _turns_device(self, condition: Condition) -> bool:
-        arms = self._plan.arms(controls=False)
-        return turns_device(turn for arm in arms for turn in self._session.resolved.turns_of(condition, arm))
+        return turns_device(self._turns(condition))
+
+    def _note_uneven(self) -> None:
+        """Note conditions whose levels read different amounts although no treatment changes the work."""
+        for condition in self._plan.conditions:
+            starts = self._plan.study.workload(condition.workload).work.starts_programs
+            if starts and leaves_work(self._turns(condition)):
+                note = uneven_note(condition.workload, self._read.get(condition.key, {}))
+                if note is not None:
+                    self._store.note(self._trial, OUTSIDE, note)
 
     def _note_idle(self) -> None:
         """Note conditions in which a treatment changes the lab's device but no run had a request to it."""
@@ -573,6 +617,7 @@ class Conductor:
         unused = self._not_used()
         self._store.note_all(self._trial, NOT_USED_KIND, unused)
         self._note_idle()
+        self._note_uneven()
         return self._decide(unused)
 
     def _decide(self, unused: tuple[str, ...] = ()) -> TrialState:

@@ -339,6 +339,29 @@ def test_pages_of_a_mapping_are_recorded_when_they_are_read_from_the_file(data: 
         assert faults == [("fault", "mapped", 4096 * page, 4096) for page in (200, 17, 3)]
 
 
+@pytest.mark.parametrize("how", ["", "--direct=1", "--userspace_reap"])
+@pytest.mark.parametrize("depth", [1, 8])
+@pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")
+def test_requests_of_libaio_are_recorded_like_calls(folder: Path, depth: int, how: str) -> None:
+    """fio counts them; with its own reaping, results are read from memory and no call returns them."""
+    (folder / "big").write_bytes(os.urandom(MIB))
+    log = folder.parent / "fio.json"
+    fio = f"fio --name=job --filename=big --size=1M --rw=randrw --bs=4k --ioengine=libaio --iodepth={depth} --fsync=9"
+    found = record(folder, [*fio.split(), *how.split(), "--output-format=json", f"--output={log}"])
+    job = json.loads(log.read_text())["jobs"][0]
+    requests = [op for op in found.ops if op["uring"]]
+    for call in ("read", "write"):
+        own = [op for op in requests if op["call"] == call]
+        assert len(own) == job[call]["total_ios"] > 0
+        assert {(found.path(op["file"]), op["length"], op["result"], op["positional"]) for op in own} == {
+            ("big", 4096, 4096, True)
+        }
+    moved = sorted(op["offset"] for op in requests if op["call"] in ("read", "write"))
+    assert moved == list(range(0, MIB, 4096))  # fio's random order meets each block once
+    assert all(op["handle"] is not None for op in requests)
+    assert found.report["lost"] == 0
+
+
 @pytest.mark.parametrize("depth", [1, 8])
 def test_requests_of_io_uring_are_recorded_like_calls(folder: Path, depth: int) -> None:
     trace = folder / "app.iotrace"

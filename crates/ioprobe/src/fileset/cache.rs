@@ -45,11 +45,18 @@ pub fn evict(request: OfFiles, registry: &mut Registry) -> Result<Value> {
     Ok(json!({"evicted": paths.len()}))
 }
 
-/// Evict files named by their paths; those that are gone by now are left out.
+/// Evict files named by their paths; those that are gone by now are left out. `left_bytes`: what the
+/// kernel has kept, as it does if another process has it mapped or locked.
 pub fn evict_files(request: Paths) -> Result<Value> {
     let paths = there(request.paths);
     evict_all(&paths)?;
-    Ok(json!({"evicted": paths.len()}))
+    let mut left = 0;
+    for path in &paths {
+        let file = open_any_way(path)?;
+        let size = stat_of(&file, path)?.st_size as u64;
+        left += cached(&file, size, path)?.0 * page_size();
+    }
+    Ok(json!({"evicted": paths.len(), "left_bytes": left}))
 }
 
 fn there(paths: Vec<String>) -> Vec<String> {

@@ -37,6 +37,8 @@ pub const LINK: u32 = 86;
 pub const UNLINK: u32 = 87;
 pub const SYMLINK: u32 = 88;
 pub const SYNC: u32 = 162;
+pub const IO_GETEVENTS: u32 = 208;
+pub const IO_SUBMIT: u32 = 209;
 pub const GETDENTS64: u32 = 217;
 pub const FADVISE64: u32 = 221;
 pub const WAITID: u32 = 247;
@@ -60,12 +62,13 @@ pub const COPY_FILE_RANGE: u32 = 326;
 pub const PREADV2: u32 = 327;
 pub const PWRITEV2: u32 = 328;
 pub const STATX: u32 = 332;
+pub const IO_PGETEVENTS: u32 = 333;
 pub const CLOSE_RANGE: u32 = 436;
 pub const OPENAT2: u32 = 437;
 pub const FACCESSAT2: u32 = 439;
 
 /// How each call is recorded. Arguments are counted from 1.
-pub const FORMS: [(u32, Form); 61] = [
+pub const FORMS: [(u32, Form); 64] = [
     (READ, Form::MOVING),
     (WRITE, Form::MOVING),
     (OPEN, Form::open(1)),
@@ -101,6 +104,8 @@ pub const FORMS: [(u32, Form); 61] = [
     (UNLINK, Form::path(1)),
     (SYMLINK, Form::paths(1, 2)),
     (SYNC, Form::PLAIN),
+    (IO_GETEVENTS, Form::REAP),
+    (IO_SUBMIT, Form::SUBMIT),
     (GETDENTS64, Form::file(1)),
     (FADVISE64, Form::file(1)),
     (WAITID, Form::PLAIN),
@@ -124,6 +129,7 @@ pub const FORMS: [(u32, Form); 61] = [
     (PREADV2, Form::VECTOR),
     (PWRITEV2, Form::VECTOR),
     (STATX, Form::path_at(1, 2)),
+    (IO_PGETEVENTS, Form::REAP),
     (CLOSE_RANGE, Form::PLAIN),
     (OPENAT2, Form::OPENAT2),
     (FACCESSAT2, Form::path(2)),

@@ -25,6 +25,8 @@ use crate::error::{Error, Result};
 use crate::trace::bpf::event::{Event, Kind};
 use crate::trace::bpf::recorder::UringWords;
 
+/// Requests of libaio in flight.
+const MOST_SUBMITTED: usize = 1 << 16;
 /// Ended processes for which nobody has waited yet.
 const MOST_ENDED: usize = 1 << 16;
 const O_CLOEXEC: u64 = libc::O_CLOEXEC as u64;
@@ -73,6 +75,16 @@ struct Task {
     folder: Rc<RefCell<Vec<u8>>>,
 }
 
+/// A request of libaio that has not been completed yet.
+struct Submitted {
+    thread: u32,
+    start_ns: u64,
+    description: Option<u32>,
+    operation: u16,
+    length: u64,
+    offset: u64,
+}
+
 pub struct Decoder<W: Write> {
     pub writer: Writer<W>,
     pub names: Names,
@@ -92,6 +104,8 @@ pub struct Decoder<W: Write> {
     descriptions: Vec<Description>,
     free: Vec<u32>,
     by_file: HashMap<u64, u32>,
+    /// By process and address.
+    submitted: HashMap<(u32, u64), Submitted>,
     handles: u32,
     files: u32,
     threads: u32,
@@ -121,6 +135,7 @@ impl<W: Write> Decoder<W> {
             descriptions: Vec::new(),
             free: Vec::new(),
             by_file: HashMap::new(),
+            submitted: HashMap::new(),
             handles: 0,
             files: 0,
             threads: 0,
@@ -190,6 +205,7 @@ impl<W: Write> Decoder<W> {
         match event.kind {
             Kind::Fault => self.fault(event),
             Kind::Uring => self.uring(event),
+            Kind::Aio => self.aio(event),
             _ => self.call(event),
         }
     }
@@ -311,6 +327,7 @@ impl<W: Write> Decoder<W> {
     }
 
     fn exited(&mut self, event: &Event) -> Result<()> {
+        self.abandoned(event)?;
         let Some(task) = self.tasks.get(&event.thread) else {
             return Ok(());
         };

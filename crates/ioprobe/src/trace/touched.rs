@@ -3,8 +3,9 @@
 //! Every process of the command is stopped at every system call (ptrace(2)), so the run is many
 //! times slower and is never timed. While a process is stopped, /proc shows exactly what its
 //! descriptors and folders refer to, which the text of a path does not. No privilege is needed.
-//! Calls through io_uring or libaio, and those of 32-bit programs, are seen only where they open
-//! files.
+//! What io_uring, libaio and 32-bit programs read or write is not seen, but the files are: reads need an
+//! open file. So files count as used as soon as they are opened, whatever is seen of their bytes. A
+//! file that a ring itself opens is found while it is open.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsString;
@@ -12,6 +13,7 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use libc::{c_int, c_long, c_void, pid_t};
 use serde::Serialize;
@@ -20,6 +22,9 @@ use crate::error::{last_errno, Error, Result};
 
 /// After this many stops the processes go on untraced, and the answer is marked as incomplete.
 const MOST_STOPS: u64 = 2_000_000;
+/// Looks at the descriptors of processes with a ring before pauses, and these pauses.
+const SCANS_AT_ONCE: u32 = 500;
+const SCAN_EVERY: Duration = Duration::from_millis(2);
 /// Limits on the paths that are recorded, and on the outside paths that are named.
 const MOST_PATHS: usize = 100_000;
 const MOST_NAMED: usize = 8;
@@ -100,21 +105,28 @@ struct Use {
     read: u64,
     size: u64,
     opened: bool,
-    written: bool,
+    /// A program or library: other processes may have it mapped, and it is no data.
+    program: bool,
     /// The command, or what prepared it, made the present content: none is left of an earlier run.
     fresh: bool,
     /// Read while it was not fresh; changed afterwards or before.
     read_earlier: bool,
     changed: bool,
-    /// The last change before it was first mapped as shared, in ns since 1970. Stores into a
-    /// mapping show only there.
-    mapped_ns: Option<i64>,
+    /// The last change before it was first opened for writing or mapped as shared, in ns since 1970:
+    /// stores into a mapping, and writes that are not seen, show only there.
+    before_ns: Option<i64>,
 }
 
 impl Use {
     /// Record that content was read.
     fn looked_into(&mut self) {
         self.read_earlier |= !self.fresh;
+    }
+
+    /// Return whether the content is another than before.
+    fn is_changed(&self, path: &Path) -> bool {
+        let since = |before: i64| fs::metadata(path).is_ok_and(|now| changed_ns(&now) > before);
+        self.changed || self.before_ns.is_some_and(since)
     }
 
     /// Record that the content was replaced as a whole.
@@ -138,6 +150,9 @@ pub struct Touched {
     left_out: bool,
     unseen: bool,
     stops: u64,
+    /// How often, and when, the descriptors of a process with a ring were looked at.
+    scans: u32,
+    scanned: Instant,
 }
 
 /// A call that was entered and has not returned.
@@ -176,6 +191,8 @@ impl Touched {
             left_out: false,
             unseen: false,
             stops: 0,
+            scans: 0,
+            scanned: Instant::now(),
         })
     }
 
@@ -229,7 +246,9 @@ impl Touched {
             self.at_call(pid, pending);
         } else if event == libc::PTRACE_EVENT_EXEC {
             *pending = None;
-            self.opened(link(&format!("/proc/{pid}/exe")), false);
+            let program = link(&format!("/proc/{pid}/exe"));
+            self.opened(program.clone(), false);
+            self.executed(program);
         } else if event == 0 && !(new && matches!(signal, libc::SIGSTOP | libc::SIGTRAP)) {
             deliver = signal;
         }
@@ -316,8 +335,10 @@ impl Touched {
                 self.moved(pid, a[0], result, false);
             }
             libc::SYS_mmap => {
-                let anonymous = a[3] as c_int & libc::MAP_ANONYMOUS != 0;
-                if !anonymous && a[2] as c_int & libc::PROT_EXEC == 0 {
+                if a[3] as c_int & libc::MAP_ANONYMOUS != 0 {
+                } else if a[2] as c_int & libc::PROT_EXEC != 0 {
+                    self.executed(data_of(pid, a[4]).map(|(path, _)| path));
+                } else {
                     self.mapped(
                         pid,
                         a[4],
@@ -327,11 +348,18 @@ impl Touched {
                 }
             }
             libc::SYS_ftruncate | libc::SYS_fallocate => {
-                if let Some(path) = data_of(pid, a[0]) {
+                if let Some((path, _)) = data_of(pid, a[0]) {
                     self.add(path, |used| used.changed = true);
                 }
             }
-            libc::SYS_io_uring_enter | libc::SYS_io_submit => self.unseen = true,
+            // With a polling thread, no call follows.
+            libc::SYS_io_uring_setup | libc::SYS_io_setup | libc::SYS_io_submit => {
+                self.unseen = true;
+            }
+            libc::SYS_io_uring_enter | libc::SYS_io_uring_register => {
+                self.unseen = true;
+                self.scan(pid);
+            }
             number => {
                 let named: Vec<_> = call
                     .paths
@@ -377,20 +405,67 @@ impl Touched {
                 // Read before and empty now: truncated, or removed and made again.
                 used.changed |= empty && used.read_earlier;
                 used.opened = true;
-                used.written |= writes;
                 used.size = used.size.max(found.len());
+                if writes {
+                    used.before_ns = used.before_ns.or(Some(changed_ns(&found)));
+                }
             });
         }
     }
 
+    /// Record that a file is a program or a library.
+    fn executed(&mut self, path: Option<PathBuf>) {
+        if let Some(path) = path {
+            self.add(path, |used| used.program = true);
+        }
+    }
+
+    /// Record the files that a process has open: rings open files, too, without a call that is seen.
+    fn scan(&mut self, pid: pid_t) {
+        if self.scans > SCANS_AT_ONCE && self.scanned.elapsed() < SCAN_EVERY {
+            return;
+        }
+        self.scans += 1;
+        self.scanned = Instant::now();
+        let Ok(open) = fs::read_dir(format!("/proc/{pid}/fd")) else {
+            return;
+        };
+        for entry in open.flatten() {
+            match link(&entry.path().to_string_lossy()) {
+                Some(path) => self.opened(Some(path), false),
+                None => self.scan_ring(pid, &entry.file_name().to_string_lossy()),
+            }
+        }
+    }
+
+    /// Record the files that a ring has registered, which need not have a descriptor: the lines
+    /// "NUMBER: PATH" after "UserFiles: N" in its fdinfo.
+    fn scan_ring(&mut self, pid: pid_t, number: &str) {
+        let Ok(text) = fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}")) else {
+            return;
+        };
+        let lines = text
+            .lines()
+            .skip_while(|line| !line.starts_with("UserFiles:"));
+        for line in lines.skip(1) {
+            match line.split_once(": ") {
+                Some((_, path)) if path.starts_with('/') => {
+                    self.opened(Some(PathBuf::from(path)), false);
+                }
+                _ if line.contains("UserBufs") => return,
+                _ => {}
+            }
+        }
+    }
+
     fn moved(&mut self, pid: pid_t, number: u64, bytes: u64, reads: bool) {
-        if let Some(path) = data_of(pid, number).filter(|_| bytes > 0) {
+        if let Some((path, size)) = data_of(pid, number).filter(|_| bytes > 0) {
             self.add(path, |used| {
                 used.bytes += bytes;
-                used.read += if reads { bytes } else { 0 };
-                used.written |= !reads;
                 used.changed |= !reads;
                 if reads {
+                    used.size = used.size.max(size);
+                    used.read += bytes;
                     used.looked_into();
                 }
             });
@@ -398,12 +473,15 @@ impl Touched {
     }
 
     fn mapped(&mut self, pid: pid_t, number: u64, bytes: u64, shared: bool) {
-        if let Some(path) = data_of(pid, number).filter(|path| !below_any(path, &SYSTEM)) {
+        if let Some((path, size)) =
+            data_of(pid, number).filter(|(path, _)| !below_any(path, &SYSTEM))
+        {
             let found = fs::metadata(&path).ok().filter(|_| shared);
             self.add(path, |used| {
+                used.size = used.size.max(size);
                 used.bytes += bytes.min(used.size.max(4096));
                 used.looked_into();
-                used.mapped_ns = used.mapped_ns.or(found.as_ref().map(changed_ns));
+                used.before_ns = used.before_ns.or(found.as_ref().map(changed_ns));
             });
         }
     }
@@ -470,21 +548,20 @@ impl Touched {
 
     /// Return the report. `inside`: the number of the lab's paths that were used; `opened`: how
     /// many of them were opened or listed; `bytes` moved; `read`: data of files that the command
-    /// had not written itself, each byte once. `outside` is the same for other paths, and names
+    /// had not written itself, each byte once; `held`: their size. `outside` is the same for other paths, and names
     /// those with the most bytes, with those of the system last. Of a file system, `inside` names
-    /// the files whose data were read and not written, without those of the system, each with the
-    /// bytes that were read by calls. `rewritten`: files whose earlier content was read and that
-    /// were changed, so that a run leaves something to the next one.
+    /// the files that were opened or whose data were moved, without programs and the system's, with
+    /// the bytes that calls were seen to read, 0 if it was changed. `rewritten`: files whose earlier
+    /// content was read and that were changed, so that a run leaves something to the next one.
     pub fn report(&self) -> Report {
-        let sum = |used: &BTreeMap<PathBuf, Use>| {
-            let own = used.values().filter(|one| !one.written);
-            Sum {
-                files: used.len(),
-                opened: used.values().filter(|one| one.opened).count(),
-                bytes: used.values().map(|one| one.bytes).sum(),
-                read: own.map(|one| one.read.min(one.size)).sum(),
-                paths: None,
-            }
+        let sum = |used: &BTreeMap<PathBuf, Use>| Sum {
+            files: used.len(),
+            opened: used.values().filter(|one| one.opened).count(),
+            bytes: used.values().map(|one| one.bytes).sum(),
+            read: used.iter().map(|(path, one)| own_read(path, one)).sum(),
+            held: used.iter().map(|(path, one)| own_size(path, one)).sum(),
+            paths: None,
+            data: None,
         };
         let [inside, outside] = &self.used;
         let mut most: Vec<_> = outside.iter().collect();
@@ -501,10 +578,13 @@ impl Touched {
         let mut own = sum(inside);
         if self.file_system.is_some() {
             let data = inside.iter().filter(|(path, used)| {
-                used.bytes > 0 && used.size > 0 && !used.written && !below_any(path, &SYSTEM)
+                used.size > 0
+                    && !used.program
+                    && !below_any(path, &SYSTEM)
+                    && fs::metadata(path).is_ok()
             });
-            own.paths = Some(
-                data.map(|(path, used)| (path.to_string_lossy().into(), used.read.min(used.size)))
+            own.data = Some(
+                data.map(|(path, used)| (path.to_string_lossy().into(), own_read(path, used)))
                     .collect(),
             );
         }
@@ -514,12 +594,8 @@ impl Touched {
             .filter(|(path, used)| {
                 used.read_earlier
                     && !below_any(path, &SYSTEM)
-                    && fs::metadata(path).is_ok_and(|now| {
-                        let stored = used
-                            .mapped_ns
-                            .is_some_and(|before| changed_ns(&now) > before);
-                        now.is_file() && (used.changed || stored)
-                    })
+                    && path.is_file()
+                    && used.is_changed(path)
             });
         Report {
             rewritten: rewritten
@@ -550,8 +626,28 @@ struct Sum {
     opened: usize,
     bytes: u64,
     read: u64,
+    held: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     paths: Option<Vec<(String, u64)>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<Vec<(String, u64)>>,
+}
+
+/// Return the size of a file that was opened and that the run had not written; 0 for those of the
+/// system.
+fn own_size(path: &Path, used: &Use) -> u64 {
+    match used.program || below_any(path, &SYSTEM) || used.is_changed(path) {
+        true => 0,
+        false => used.size,
+    }
+}
+
+/// Return the bytes of a file that calls were seen to read and that the run had not written.
+fn own_read(path: &Path, used: &Use) -> u64 {
+    match used.is_changed(path) {
+        true => 0,
+        false => used.read.min(used.size),
+    }
 }
 
 /// Return whether memfd_create(2) made the file; the files that capture a command's output are such
@@ -594,12 +690,13 @@ fn descriptor(pid: pid_t, number: u64) -> Option<PathBuf> {
     link(&format!("/proc/{pid}/fd/{}", number as c_int))
 }
 
-/// Return the path of a descriptor, if it has data on a disk: no pipe, socket or terminal.
-fn data_of(pid: pid_t, number: u64) -> Option<PathBuf> {
+/// Return the path and the size of a descriptor's file, if it has data on a disk: no pipe, socket or
+/// terminal.
+fn data_of(pid: pid_t, number: u64) -> Option<(PathBuf, u64)> {
     let own = format!("/proc/{pid}/fd/{}", number as c_int);
-    let kind = fs::metadata(&own).ok()?.file_type();
-    (kind.is_file() || kind.is_block_device())
-        .then(|| link(&own))
+    let found = fs::metadata(&own).ok()?;
+    (found.is_file() || found.file_type().is_block_device())
+        .then(|| Some((link(&own)?, found.len())))
         .flatten()
 }
 

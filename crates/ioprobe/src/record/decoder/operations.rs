@@ -1,4 +1,4 @@
-//! What each system call, fault and request of io_uring is as an operation.
+//! What each system call, fault and request of io_uring or libaio is as an operation.
 
 use std::io::Write;
 
@@ -7,10 +7,10 @@ use libc::c_int;
 
 use super::super::calls;
 use super::super::names::{joined, First, Place};
-use super::{Decoder, Description, O_CLOEXEC};
+use super::{Decoder, Description, Submitted, MOST_SUBMITTED, O_CLOEXEC};
 use crate::error::Result;
 use crate::trace::bpf::event::{Event, Opened};
-use crate::trace::bpf::recorder::uring;
+use crate::trace::bpf::recorder::{aio, uring};
 
 const AT_EMPTY_PATH: u64 = 0x1000;
 const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
@@ -94,6 +94,104 @@ impl<W: Write> Decoder<W> {
             };
         }
         self.put_handle(event, description, op)
+    }
+
+    /// Note the requests of libaio that a call submitted, or record those whose results it returned.
+    pub(super) fn aio(&mut self, event: &Event) -> Result<()> {
+        let count = event.result.max(0) as usize;
+        let items = event.command.chunks_exact(aio::BYTES).take(count);
+        self.counts.beyond += count.saturating_sub(aio::MOST) as u64;
+        for item in items {
+            let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| item[at + byte]));
+            if event.number != calls::IO_SUBMIT {
+                // struct io_event: the request's own word, its address, its result.
+                if let Some(found) = self.submitted.remove(&(event.process, word(8))) {
+                    self.completed(event, found, event.end_ns, Some(word(16) as i64))?;
+                }
+                continue;
+            }
+            // struct iocb, behind its address
+            let address = (event.process, word(0));
+            if let Some(before) = self.submitted.remove(&address) {
+                self.completed(event, before, event.start_ns, None)?;
+            }
+            let (operation, number) = (word(24) as u16, (word(24) >> 32) as c_int);
+            let found = Submitted {
+                thread: event.thread,
+                start_ns: event.start_ns,
+                description: self.description(event, number),
+                operation,
+                length: word(40),
+                offset: word(48),
+            };
+            match self.submitted.len() < MOST_SUBMITTED {
+                true => drop(self.submitted.insert(address, found)),
+                false => self.beyond()?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Record the requests of a thread that ends whose results no call has returned: programs may
+    /// read them from memory.
+    pub(super) fn abandoned(&mut self, event: &Event) -> Result<()> {
+        let own = |one: &Submitted| one.thread == event.thread;
+        let mut left: Vec<_> = (self.submitted.iter())
+            .filter(|(_, one)| own(one))
+            .map(|(address, one)| (one.start_ns, *address))
+            .collect();
+        left.sort_unstable();
+        for (_, address) in left {
+            if let Some(found) = self.submitted.remove(&address) {
+                self.completed(event, found, event.start_ns, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Record a request of libaio, like one of io_uring. Without a `result`, it is taken to have done
+    /// what it was asked for.
+    fn completed(
+        &mut self,
+        event: &Event,
+        found: Submitted,
+        end_ns: u64,
+        result: Option<i64>,
+    ) -> Result<()> {
+        let (call, vector) = match found.operation {
+            0 => (Call::Read, false),
+            1 => (Call::Write, false),
+            2 => (Call::Fsync, false),
+            3 => (Call::Fdatasync, false),
+            7 => (Call::Read, true),
+            8 => (Call::Write, true),
+            _ => return self.beyond(),
+        };
+        let moves = matches!(call, Call::Read | Call::Write);
+        let whole = if moves && !vector { found.length } else { 0 };
+        let event = Event {
+            thread: found.thread,
+            start_ns: found.start_ns,
+            end_ns,
+            result: result.unwrap_or(whole as i64),
+            ..event.clone()
+        };
+        let mut op = Op {
+            uring: true,
+            positional: moves,
+            ..self.op(&event, call)
+        };
+        if moves {
+            op.offset = found.offset;
+            (op.length, op.vectors) = match vector {
+                true => (
+                    event.result.max(0) as u64,
+                    found.length.min(u16::MAX.into()) as u16,
+                ),
+                false => (found.length, 1),
+            };
+        }
+        self.put_handle(&event, found.description, op)
     }
 
     pub(super) fn call(&mut self, event: &Event) -> Result<()> {

@@ -16,6 +16,8 @@ pub enum Kind {
     /// A fault in a mapping: arguments are device, inode and page.
     Fault,
     Uring,
+    /// A call that submits requests of libaio or returns their results: these are in `command`.
+    Aio,
 }
 
 /// One event, as the programs wrote it.
@@ -36,7 +38,7 @@ pub struct Event<'a> {
     pub position: u64,
     pub opened: Option<Opened>,
     pub paths: [&'a [u8]; 2],
-    /// The words of an io_uring request.
+    /// The words of an io_uring request, or of requests of libaio.
     pub command: &'a [u8],
 }
 
@@ -69,6 +71,7 @@ impl<'a> Event<'a> {
             3 => Kind::Exit,
             4 => Kind::Fault,
             5 => Kind::Uring,
+            6 => Kind::Aio,
             _ => return None,
         };
         let mut arguments = [0; 6];
@@ -92,6 +95,8 @@ impl<'a> Event<'a> {
         };
         if kind == Kind::Uring {
             event.command = bytes.get(at::COMMAND as usize..at::URING as usize)?;
+        } else if kind == Kind::Aio {
+            event.command = bytes.get(at::PATHS as usize..)?;
         } else if bytes.len() > at::SHORT as usize {
             let (first, second) = (word(at::FIRST_LENGTH)?, word(at::SECOND_LENGTH)?);
             let middle = at::PATHS as usize + first as usize;

@@ -63,6 +63,10 @@ const CLOSE: i32 = 7;
 const FCNTL: i32 = 8;
 const MMAP: i32 = 9;
 const IOCTL: i32 = 10;
+/// Argument 3 is a vector of pointers to as many requests (struct iocb) as the result says.
+const SUBMIT: i32 = 11;
+/// Argument 4 are as many results (struct io_event) as the result says.
+const REAP: i32 = 12;
 
 impl Form {
     const fn of(kind: i32) -> Self {
@@ -86,6 +90,8 @@ impl Form {
     pub const CLOSE: Form = Form::of(CLOSE);
     pub const FCNTL: Form = Form::of(FCNTL).descriptor(1);
     pub const IOCTL: Form = Form::of(IOCTL).descriptor(1);
+    pub const SUBMIT: Form = Form::of(SUBMIT);
+    pub const REAP: Form = Form::of(REAP);
     pub const MMAP: Form = Form::of(MMAP).descriptor(5);
     pub const VECTOR: Form = Form::of(VECTOR).descriptor(1).position();
     pub const OPENAT2: Form = Form::of(OPENAT2).descriptor(0).arguments(2, 0);
@@ -239,6 +245,13 @@ impl UringWords {
             sync_flags: types.offset("io_sync", "flags")? as usize,
         })
     }
+}
+
+/// Requests of libaio in an event: each is its address, and the beginning of its struct iocb or the
+/// whole struct io_event (include/uapi/linux/aio_abi.h).
+pub mod aio {
+    pub const MOST: usize = 32;
+    pub const BYTES: usize = 56;
 }
 
 /// Operations of io_uring that are recorded (enum io_uring_op, include/uapi/linux/io_uring.h).
@@ -526,6 +539,8 @@ fn leave(maps: Maps, at: &Offsets) -> Vec<Instruction> {
     p.jump_if(R1, Equal, PATHS, "paths");
     p.jump_if(R1, Equal, OPEN, "open");
     p.jump_if(R1, Equal, OPENAT2, "openat2");
+    p.jump_if(R1, Equal, SUBMIT, "submit");
+    p.jump_if(R1, Equal, REAP, "reap");
     p.label("short");
     p.constant(Move, R6, at::SHORT.into());
     p.jump("write");
@@ -577,6 +592,31 @@ fn leave(maps: Maps, at: &Offsets) -> Vec<Instruction> {
         }
     }
     p.jump("short");
+
+    for (label, done) in [("submit", "submitted"), ("reap", "reaped")] {
+        p.label(label);
+        for index in 0..aio::MOST as i16 {
+            let place = at::PATHS + index * aio::BYTES as i16;
+            p.load(Eight, R1, R8, at::RESULT);
+            p.jump_if(R1, SignedBelow, i32::from(index) + 1, done);
+            if label == "submit" {
+                p.load(Eight, R3, R8, at::ARGUMENTS + 16);
+                p.constant(Add, R3, 8 * i32::from(index));
+                read_user(&mut p, place, 8);
+                p.load(Eight, R3, R8, place);
+                read_user(&mut p, place + 8, 48);
+            } else {
+                p.load(Eight, R3, R8, at::ARGUMENTS + 24);
+                p.constant(Add, R3, 32 * i32::from(index));
+                read_user(&mut p, place, 32);
+            }
+        }
+        p.label(done);
+        p.store_constant(Four, R8, at::KIND, Kind::Aio as i32);
+        let all = at::PATHS as i32 + (aio::MOST * aio::BYTES) as i32;
+        p.constant(Move, R6, all);
+        p.jump("write");
+    }
 
     p.label("openat2");
     p.register(Move, R1, R8);
@@ -832,6 +872,14 @@ fn read_kernel(p: &mut Assembler, to: (Register, i16), bytes: i32, from: (Regist
     p.constant(Add, R1, to.1.into());
     p.constant(Move, R2, bytes);
     p.call(ReadKernel);
+}
+
+/// Copy from the program's memory at R3 to the event R8; what cannot be read is 0.
+fn read_user(p: &mut Assembler, to: i16, bytes: i32) {
+    p.register(Move, R1, R8);
+    p.constant(Add, R1, to.into());
+    p.constant(Move, R2, bytes);
+    p.call(ReadUser);
 }
 
 /// Fill in an event of this task on the stack.
