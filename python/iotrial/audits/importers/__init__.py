@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from iotrial.audits.claims import parse_claim
-from iotrial.audits.importers.contract import MAX_OBSERVATIONS, Format, Imported, ReadOptions, Source
+from iotrial.audits.importers.contract import MAX_OBSERVATIONS, Format, Imported, ReadOptions, Source, with_stems
 from iotrial.audits.model import Dataset, Observation
 from iotrial.errors import RequestError, UnknownName
 from iotrial.units import converted
@@ -44,10 +44,25 @@ def read(sources: Sequence[Source], options: ReadOptions, *, form: str | None = 
     if form is not None and form not in formats():
         raise UnknownName("format", form, formats())
     imported = []
-    for source in sources:
+    for source in with_stems(sources):
         chosen = formats()[form] if form is not None else detect(source)
         imported.append((chosen, chosen.read(source, options)))
+    imported = _settled(imported, options)
     return _merged(sources, imported, options)
+
+
+def _settled(
+    imported: Sequence[tuple[Format, Imported]], options: ReadOptions
+) -> list[tuple[Format, Imported]]:
+    """The files of a format that needs all of them to tell groups from conditions become one."""
+    kept = [(form, part) for form, part in imported if form.settle is None]
+    for form in dict.fromkeys(form for form, _ in imported if form.settle is not None):
+        parts = [part for own, part in imported if own is form]
+        assert form.settle is not None
+        observations, notes = form.settle([one for part in parts for one in part.observations], options)
+        unread = tuple(line for part in parts for line in part.unread)
+        kept.append((form, Imported(observations, notes=notes, unread=unread)))
+    return kept
 
 
 def _merged(
