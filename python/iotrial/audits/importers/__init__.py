@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from iotrial.audits.claims import parse_claim
-from iotrial.audits.importers.contract import MAX_OBSERVATIONS, Format, Imported, ReadOptions, Source, with_stems
+from iotrial.audits.importers.contract import MAX_OBSERVATIONS, TABLES, Format, Imported, ReadOptions, Source, with_stems
+from iotrial.audits.importers.printed import refusal
 from iotrial.audits.model import Dataset, Observation
 from iotrial.errors import RequestError, UnknownName
 from iotrial.units import converted
@@ -29,8 +30,10 @@ def formats() -> Mapping[str, Format]:
 
 
 def detect(source: Source) -> Format:
-    """Return the first format that recognises the text. Raises RequestError if none does."""
+    """Return the first format that recognises the text. Raises RequestError if none does, or if it is known to be no runs."""
     for form in formats().values():
+        if form.rank >= TABLES and (known := refusal(source.text)) is not None:
+            raise RequestError(f"{source.name}: this is {known[0]}", hint=known[1])
         if form.recognises(source.text):
             return form
     raise RequestError(
@@ -91,6 +94,7 @@ def _merged(
         notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
         unread=tuple(dict.fromkeys(note for part in parts for note in part.unread))[:50],
         group_column=_first(part.group_column for part in parts) or "",
+        columns=_first(part.columns for part in parts) or "",
     )
 
 

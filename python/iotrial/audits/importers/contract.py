@@ -16,6 +16,8 @@ MAX_OBSERVATIONS = 500_000
 MAX_ROWS = 200_000
 MAX_COLUMNS = 512
 MAX_LABEL = 200
+#: from this rank on a format takes any table
+TABLES = 90
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +72,15 @@ class ReadOptions:
     responses: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
     decimal: str | None = None  # "comma" or "point"
+    columns: tuple[str, ...] = ()  # the role of each column of a table, in order
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The content of one file. ``unread`` describes what was left out, ``group_column`` names the treatment's column."""
+    """The content of one file. ``unread`` describes what was left out, ``group_column`` names the treatment's column.
+
+    ``columns`` is what each column of a table was taken for, as ``--columns`` says it.
+    """
 
     observations: tuple[Observation, ...]
     reference: str | None = None
@@ -86,6 +92,7 @@ class Imported:
     notes: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
     group_column: str = ""
+    columns: str = ""
 
 
 @dataclass(frozen=True, slots=True)
