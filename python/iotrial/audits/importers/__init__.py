@@ -33,7 +33,7 @@ def detect(source: Source) -> Format:
     """Return the first format that recognises the text. Raises RequestError if none does, or if it is known to be no runs."""
     for form in formats().values():
         if form.rank >= TABLES and (known := refusal(source.text)) is not None:
-            raise RequestError(f"{source.name}: this is {known[0]}", hint=known[1])
+            raise RequestError(f"{source.name} is {known[0]}, which is not read", hint=known[1])
         if form.recognises(source.text):
             return form
     raise RequestError(

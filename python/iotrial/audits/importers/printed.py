@@ -36,7 +36,7 @@ class _Program:
     title: str
     sure: re.Pattern[str]
     results: tuple[_Result, ...]
-    parts: re.Pattern[str] | None = None
+    parts: tuple[re.Pattern[str], ...] = ()
 
 
 def _line(pattern: str, response: str = "", unit: str = "") -> _Result:
@@ -59,7 +59,7 @@ _PROGRAMS = (
         "hdparm -t and -T",
         re.compile(r"\s*Timing (?:cached|buffered disk|O_DIRECT (?:cached|disk)) reads:.*"),
         (_line(rf"Timing (?P<test>[A-Za-z_ ]+):.*=\s*{_NUMBER} (?P<unit>[MGk]B/sec)", "rate"),),
-        parts=re.compile(r"(?P<device>/dev/\S{1,60}):"),
+        parts=(re.compile(r"(?P<device>/dev/\S{1,60}):"),),
     ),
     _Program(
         "sysbench",
@@ -70,6 +70,10 @@ _PROGRAMS = (
             _line(rf"events per second:\s+{_NUMBER}", "events", "1/s"),
             _line(rf"transactions:\s+[0-9]+\s+\({_NUMBER} per sec\.\)", "transactions", "1/s"),
         ),
+        parts=(
+            re.compile(r"(?P<name>Number of threads|Block size):? (?P<value>.{1,40})"),
+            re.compile(r"Doing (?P<test>.{1,60}) test"),
+        ),
     ),
     _Program(
         "pgbench",
@@ -78,7 +82,10 @@ _PROGRAMS = (
             _line(rf"latency average = {_NUMBER} ms", "latency_average", "ms"),
             _line(rf"tps = {_NUMBER} \((?:without initial connection time|excluding connections establishing)\)", "tps", "1/s"),
         ),
-        parts=re.compile(r"(?P<name>scaling factor|number of clients|number of threads|query mode): (?P<value>.{1,60})"),
+        parts=(
+            re.compile(r"(?P<name>scaling factor|number of clients|number of threads|query mode): (?P<value>.{1,60})"),
+            re.compile(r"transaction type: (?P<script>.{1,100})"),
+        ),
     ),
     _Program(
         "go test -bench",
@@ -107,8 +114,8 @@ _PROGRAMS = (
     _Program(
         "CrystalDiskMark or KDiskMark",
         re.compile(r".*(?:CrystalDiskMark|KDiskMark) .*"),
-        (_line(rf"(?P<test>(?:SEQ|RND|Sequential|Random)\s?\S.{{0,40}}\S)\s*:\s+{_NUMBER} (?P<unit>[MG]B/s).*", "rate"),),
-        parts=re.compile(r"\s*\[(?P<direction>Read|Write|Mix)\].*"),
+        (_line(rf"(?P<test>(?:SEQ|RND|Sequential|Random)\s.{{1,60}}?\S)\s*:\s+{_NUMBER} (?P<unit>[MG]B/s).*", "rate"),),
+        parts=(re.compile(r"\s*\[(?P<direction>Read|Write|Mix)\].*"),),
     ),
 )  # fmt: skip
 
@@ -186,7 +193,7 @@ def _results(source: Source, program: _Program) -> Iterator[Observation]:
     for line in source.text.split("\n", MAX_ROWS)[:MAX_ROWS]:
         if len(line) > _LONGEST_LINE:
             continue
-        if program.parts is not None and (heading := program.parts.fullmatch(line.rstrip())):
+        if heading := next(filter(None, (pattern.fullmatch(line.rstrip()) for pattern in program.parts)), None):
             found = heading.groupdict()
             part.update({found["name"]: found["value"]} if "name" in found else found)
             continue
