@@ -36,8 +36,11 @@ def job(name: str, bw: float, *, groupid: int = 0, error: int = 0, **options: ob
     return {"jobname": name, "groupid": groupid, "error": error, "job options": options, "read": part}
 
 
-def result(*jobs: dict[str, Any], at: int = 1, **more: Any) -> str:
-    return json.dumps({"fio version": "fio-3.33", "timestamp_ms": at * 1000, "jobs": list(jobs), **more}, indent=1)
+def result(*jobs: dict[str, Any], at: int = 1, shared: dict[str, str] | None = None) -> str:
+    more = {} if shared is None else {"global options": shared}
+    return json.dumps(
+        {"fio version": "fio-3.33", "timestamp_ms": at * 1000, "jobs": list(jobs), **more}, indent=1
+    )
 
 
 def test_file_names_are_groups_and_options_conditions() -> None:
@@ -87,8 +90,8 @@ def test_jobs_of_one_file_that_do_the_same_are_treatments() -> None:
 
 def test_global_options_count_and_other_spellings_are_one_option() -> None:
     files = {
-        "a.json": result(job("j", 1, blocksize="4k"), **{"global options": {"direct": "1"}}),
-        "b.json": result(job("j", 2, bs="4k"), **{"global options": {"direct": "0"}}),
+        "a.json": result(job("j", 1, blocksize="4k"), shared={"direct": "1"}),
+        "b.json": result(job("j", 2, bs="4k"), shared={"direct": "0"}),
     }
     data = of(files)
     assert {one.condition for one in data.observations} == {()}
@@ -96,10 +99,17 @@ def test_global_options_count_and_other_spellings_are_one_option() -> None:
 
 
 def test_namesakes_that_ran_in_turn_are_repeats_in_order() -> None:
-    data = of({"x.json": result(job("seq", 1000, groupid=0), job("seq", 1100, groupid=1), job("seq", 900, groupid=2))})
+    data = of(
+        {
+            "x.json": result(
+                job("seq", 1000, groupid=0), job("seq", 1100, groupid=1), job("seq", 900, groupid=2)
+            )
+        }
+    )
     assert values(data, "read_bw") == [1000, 1100, 900]
     places = [one.place for one in data.observations if one.response == "read_bw"]
-    assert None not in places and places == sorted(set(places), key=lambda place: place or 0)
+    assert None not in places
+    assert places == sorted(set(places), key=lambda place: place or 0)
     assert len(values(real("turn.json"), "read_bw")) == 3
 
 
@@ -109,7 +119,8 @@ def test_clones_are_what_fio_itself_says_of_their_group() -> None:
     data = real("clones.txt")
     (rate,) = values(data, "read_bw")
     printed = re.search(r"READ: bw=(\d+)MiB/s", text)
-    assert len(jobs) == 4 and printed is not None
+    assert len(jobs) == 4
+    assert printed is not None
     assert rate / 1024 == pytest.approx(int(printed[1]), abs=0.5)
     waits = sorted(
         float(at) for one in jobs for at, n in one["read"]["clat_ns"]["bins"].items() for _ in range(n)
@@ -127,7 +138,8 @@ def test_clones_without_amounts_or_histograms_have_no_rate_and_no_percentiles() 
         del one["read"]["io_bytes"]
         one["read"]["clat_ns"] = {"mean": 5.0, "max": 9, "N": 100, "percentile": {"99.000000": 7}}
     data = of({"x.json": result(*clones)})
-    assert not values(data, "read_bw") and not values(data, "read_clat_p99")
+    assert not values(data, "read_bw")
+    assert not values(data, "read_clat_p99")
     assert values(data, "read_clat_mean") == [5.0]
 
 
@@ -145,7 +157,8 @@ def test_appended_results_are_runs_and_interim_reports_are_none() -> None:
     data = real("interim.json")
     last = json.loads((DATA / "interim.json").read_text().split("\n}\n")[-2].lstrip("\n") + "\n}")
     assert values(data, "read_bw") == [last["jobs"][0]["read"]["bw"]]
-    assert len(data.unread) == 3 and "interim" in data.unread[0]
+    assert len(data.unread) == 3
+    assert "interim" in data.unread[0]
 
 
 def test_a_result_that_is_cut_off_is_named() -> None:
@@ -177,7 +190,14 @@ def test_a_number_that_is_none_is_named() -> None:
 
 def test_fio_2_counts_kib_and_microseconds() -> None:
     def clone(kib: int) -> dict[str, Any]:
-        part = {"bw": 1, "io_bytes": kib, "iops": 1, "total_ios": 10, "runtime": 2000, "clat": {"mean": 7.0, "max": 9}}
+        part = {
+            "bw": 1,
+            "io_bytes": kib,
+            "iops": 1,
+            "total_ios": 10,
+            "runtime": 2000,
+            "clat": {"mean": 7.0, "max": 9},
+        }
         return {"jobname": "a", "groupid": 0, "error": 0, "write": part}
 
     text = json.dumps({"fio version": "fio-2.1.11", "jobs": [clone(4096), clone(8192)]}, indent=1)

@@ -39,7 +39,8 @@ def test_every_printed_result_is_a_run_in_its_unit(name: str, pattern: str, resp
     text = (DATA / name).read_text()
     expected = [float(number) for number in re.findall(pattern, text)]
     data = of(text, name=name)
-    assert expected and [o.value for o in data.observations if o.response == response] == expected
+    assert expected
+    assert [o.value for o in data.observations if o.response == response] == expected
     assert {o.unit for o in data.observations if o.response == response} == {unit}
 
 
@@ -107,7 +108,7 @@ def test_files_are_runs_of_their_name() -> None:
         ("hyperfine.txt", "hyperfine's text output"),
         ("# hostname;interval;timestamp;CPU;%user\nvm;1;2026-01-01 UTC;-1;5\n", "sadf"),
         ("1, 23, 0, 4096, 0\n2, 24, 0, 4096, 0\n", "log of fio"),
-        ("       │   old.txt   │              new.txt               │\n       │   sec/op    │   sec/op     vs base               │\n", "benchstat"),
+        ("  │ old.txt │     new.txt      │\n  │ sec/op  │ sec/op   vs base │\n", "benchstat"),
     ],
 )  # fmt: skip
 def test_what_is_no_run_is_refused_by_name_with_what_to_do(text: str, who: str) -> None:
@@ -179,7 +180,9 @@ def test_minutes_stay_minutes() -> None:
 def test_labels_with_a_number_are_labels() -> None:
     data = of("clients,sync MB/s,async MB/s\n1 Client,10.5,12.5\n2 Clients,20.5,22.5\n")
     assert {(o.group, o.unit, o.condition) for o in data.observations} == {
-        (group, "MB/s", (("clients", label),)) for group in ("sync", "async") for label in ("1 Client", "2 Clients")
+        (group, "MB/s", (("clients", label),))
+        for group in ("sync", "async")
+        for label in ("1 Client", "2 Clients")
     }
 
 
@@ -193,17 +196,27 @@ def test_a_repeated_column_name_is_no_unit() -> None:
 def test_hyperfines_summaries_are_means_and_say_so(name: str) -> None:
     data = of((DATA / name).read_text(), name=name)
     assert {group for group, *_ in rows(data)} == {"sleep 0.01", "sleep 0.02"}
-    assert not {response for _, response, *_ in rows(data)} & {"stddev", "min", "max", "Min", "Max", "Relative"}
+    assert not {response for _, response, *_ in rows(data)} & {
+        "stddev",
+        "min",
+        "max",
+        "Min",
+        "Max",
+        "Relative",
+    }
     assert {unit for *_, unit in rows(data)} <= {"s", "ms"}
     if name.endswith("csv"):
         written = re.search(r"sleep 0.01,([0-9.]+),", (DATA / name).read_text())
-        assert written is not None and ("sleep 0.01", "mean", float(written[1]), "s") in rows(data)
+        assert written is not None
+        assert ("sleep 0.01", "mean", float(written[1]), "s") in rows(data)
         assert "--export-json" in " ".join(data.notes)
 
 
 def test_two_files_of_hyperfine_keep_their_orders() -> None:
     def export(*times: float) -> bytes:
-        return json.dumps({"results": [{"command": "a", "times": times}, {"command": "b", "times": times}]}).encode()
+        return json.dumps(
+            {"results": [{"command": "a", "times": times}, {"command": "b", "times": times}]}
+        ).encode()
 
     data = read(
         [source_of(export(1, 2), name=name, alone=False) for name in ("x.json", "y.json")], ReadOptions()
@@ -227,9 +240,20 @@ IOZONE_OLD = (
 
 def test_iozones_columns_are_those_of_its_header() -> None:
     found = {
-        (o.response, dict(o.condition)["file_kib"]): o.value for o in of(IOZONE_OLD, name="a.txt").observations
+        (o.response, dict(o.condition)["file_kib"]): o.value
+        for o in of(IOZONE_OLD, name="a.txt").observations
     }
-    names = ("write", "rewrite", "read", "reread", "random_read", "random_write", "backward_read", "record_rewrite", "stride_read")
+    names = (
+        "write",
+        "rewrite",
+        "read",
+        "reread",
+        "random_read",
+        "random_write",
+        "backward_read",
+        "record_rewrite",
+        "stride_read",
+    )
     assert [found[name, "1024"] for name in names] == list(range(100001, 100010))
     assert {key[0]: value for key, value in found.items() if key[1] == "2048"} == {
         "write": 200001, "rewrite": 200002, "random_read": 200005, "random_write": 200006,
@@ -246,7 +270,7 @@ def test_a_second_table_of_iozone_is_no_repeat_and_a_shifted_row_is_named() -> N
 
 
 def test_iozones_cpu_report_is_no_rate() -> None:
-    text = '"Writer report"\n        "4"\n"64"   31233\n\n"Writer CPU utilization report (Y-axis is percent)"\n        "4"\n"64"   12.5\n'
+    text = '"Writer report"\n "4"\n"64" 31233\n\n"Writer CPU utilization report (Y-axis is percent)"\n "4"\n"64" 12.5\n'
     assert [o.value for o in of(text).observations] == [31233]
 
 
@@ -255,4 +279,7 @@ def test_old_and_new_lines_of_bonnie_in_one_file_are_both_read() -> None:
     old = "vm,64M,101,5,201,6,301,7,401,8,501,9,601.5,10,16,111,1,112,1,113,1,114,1,115,1,116,1"
     found = [(o.response, o.value, o.condition) for o in of(f"{new}\n{old}\n").observations]
     assert [v for r, v, _ in found if r == "put_block"] == [200, 201]
-    assert [(v, c) for r, v, c in found if r == "seq_create"] == [(11, (("files", "16"),)), (111, (("files", "16"),))]
+    assert [(v, c) for r, v, c in found if r == "seq_create"] == [
+        (11, (("files", "16"),)),
+        (111, (("files", "16"),)),
+    ]

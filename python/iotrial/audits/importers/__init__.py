@@ -12,7 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from iotrial.audits.claims import parse_claim
-from iotrial.audits.importers.contract import MAX_OBSERVATIONS, TABLES, Format, Imported, ReadOptions, Source, with_stems
+from iotrial.audits.importers.contract import (
+    MAX_OBSERVATIONS,
+    TABLES,
+    Format,
+    Imported,
+    ReadOptions,
+    Source,
+    with_stems,
+)
 from iotrial.audits.importers.printed import refusal
 from iotrial.audits.model import Dataset, Observation
 from iotrial.errors import RequestError, UnknownName

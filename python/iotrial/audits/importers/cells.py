@@ -23,7 +23,9 @@ MISSING = frozenset(
 )
 _LONGEST = 80
 #: units of counts and powers
-_COUNTS = frozenset({"iops", "ops", "op/s", "calls", "w", "watt", "watts", "j", "c", "°c", "1/s", "files", "inodes"})
+_COUNTS = frozenset(
+    {"iops", "ops", "op/s", "calls", "w", "watt", "watts", "j", "c", "°c", "1/s", "files", "inodes"}
+)
 #: what follows a mean: its spread
 _SPREAD = re.compile(r"\s*(?:±|\+/-|\+-)\s*[0-9][0-9.,]*")
 _GROUPING = " \u00a0\u2009\u202f'’"  # thousands: spaces of several widths, the Swiss apostrophe

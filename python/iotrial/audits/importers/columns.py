@@ -87,7 +87,22 @@ _VALUE_WORDS = frozenset(
 )
 #: of a column's name: what no run has, and what says nothing about a level
 _SPREADS = frozenset(
-    {"stddev", "sd", "std", "stdev", "stderr", "se", "cv", "ci", "iqr", "variance", "deviation", "±", "σ", "+/-"}
+    {
+        "stddev",
+        "sd",
+        "std",
+        "stdev",
+        "stderr",
+        "se",
+        "cv",
+        "ci",
+        "iqr",
+        "variance",
+        "deviation",
+        "±",
+        "σ",
+        "+/-",
+    }
     | {"relative", "ratio", "speedup", "range"}
 )
 _EXTREMES = frozenset({"min", "max", "minimum", "maximum", "lowest", "highest", "best", "worst"})
@@ -141,7 +156,9 @@ def find_layout(table: Table, options: ReadOptions) -> Layout:
     options = _by_roles(table, options)
     ignored = set(table.directives.get("ignore", ()))
     if options.columns:
-        ignored = {name for name, role in zip(table.columns, options.columns, strict=True) if role == "ignore"}
+        ignored = {
+            name for name, role in zip(table.columns, options.columns, strict=True) if role == "ignore"
+        }
     cells = {name: table.cells(name) for name in table.columns if name not in ignored}
     marks = _marks(table.name, cells, options.decimal or directives.get("decimal"))
     empty = tuple(name for name, column in cells.items() if all(map(is_missing, column)))
@@ -198,7 +215,9 @@ def _by_roles(table: Table, options: ReadOptions) -> ReadOptions:
         found[role].append(name)
     for role in ("treatment", "run", "order", "series"):
         if len(found[role]) > 1:
-            raise RequestError(f"--columns: {role} occurs {len(found[role])} times", hint="one column can have that role")
+            raise RequestError(
+                f"--columns: {role} occurs {len(found[role])} times", hint="one column can have that role"
+            )
     if not found["value"]:
         raise RequestError("--columns: no column is a value", hint="at least one column holds measurements")
     return replace(
@@ -220,13 +239,19 @@ def _statistic(name: str, among: Collection[str]) -> set[str]:
     """The words of a column's name that say which statistic it is; "min" is one, not minutes, beside a max or a mean."""
     stem, unit = split_unit(name)
     words = _words(name) if unit == "min" and _minimum(name, among) else _words(stem)
-    first = {"first", "last"} if name.casefold().endswith(("[first]", "[last]")) else set()  # of elbencho's workers
+    first = (
+        {"first", "last"} if name.casefold().endswith(("[first]", "[last]")) else set()
+    )  # of elbencho's workers
     return {word for word in words if word in _EXTREMES | _CENTRES | first or _PERCENTILE.fullmatch(word)}
 
 
 def _minimum(name: str, among: Collection[str]) -> bool:
     rest = _words(name) - {"min"}
-    return any(rest < _words(other) and (_words(other) - rest) <= _EXTREMES | _CENTRES for other in among if other != name)
+    return any(
+        rest < _words(other) and (_words(other) - rest) <= _EXTREMES | _CENTRES
+        for other in among
+        if other != name
+    )
 
 
 def _statistics(names: Sequence[str], values: Sequence[str]) -> dict[str, str]:
@@ -266,7 +291,8 @@ def _values(
     columns: Sequence[str], group: str | None, unit: str | None, response: str | None
 ) -> tuple[Value, ...]:
     parts = [
-        (column, column, "") if _minimum(column, columns) else (column, *split_unit(column)) for column in columns
+        (column, column, "") if _minimum(column, columns) else (column, *split_unit(column))
+        for column in columns
     ]
     if len(columns) > 1 and _are_repeats(parts):
         name = response or _plain_response(unit or parts[0][2])

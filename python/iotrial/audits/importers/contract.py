@@ -49,7 +49,9 @@ def with_stems(sources: Sequence[Source]) -> list[Source]:
     for name in names:
         if found := _NUMBERED.fullmatch(name):
             numbers[found[1]].append(int(found[2]))
-    repeated = {name for name, given in numbers.items() if sorted(set(given)) == list(range(1, max(given) + 1))}
+    repeated = {
+        name for name, given in numbers.items() if sorted(set(given)) == list(range(1, max(given) + 1))
+    }
     stems = []
     for name in names:
         found = _NUMBERED.fullmatch(name)
@@ -107,7 +109,9 @@ class Format:
     recognises: Callable[[str], bool]
     read: Callable[[Source, ReadOptions], Imported]
     rank: int = 10
-    settle: Callable[[Sequence[Observation], ReadOptions], tuple[tuple[Observation, ...], tuple[str, ...]]] | None = None
+    settle: (
+        Callable[[Sequence[Observation], ReadOptions], tuple[tuple[Observation, ...], tuple[str, ...]]] | None
+    ) = None
 
 
 def label(text: object) -> str:

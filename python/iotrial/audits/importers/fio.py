@@ -32,8 +32,20 @@ _PERCENTILES = ("50.000000", "99.000000", "99.900000")
 _DEFAULT_LIST = {"1.000000", "99.950000", "99.990000"}
 _MOST_JOBS = 10_000
 #: options that do not say what is measured: names, reports, logs, and how long it takes
-_ASIDE = frozenset({"name", "description", "group_reporting", "per_job_logs", "stonewall", "wait_for_previous", "new_group"})
-_ASIDE_LIKE = ("write_", "log_", "output", "percentile_list", "status", "bwavgtime", "iopsavgtime", "exec_", "unlink")
+_ASIDE = frozenset(
+    {"name", "description", "group_reporting", "per_job_logs", "stonewall", "wait_for_previous", "new_group"}
+)
+_ASIDE_LIKE = (
+    "write_",
+    "log_",
+    "output",
+    "percentile_list",
+    "status",
+    "bwavgtime",
+    "iopsavgtime",
+    "exec_",
+    "unlink",
+)
 _SAME = {"readwrite": "rw", "blocksize": "bs", "iodepth_batch_submit": "iodepth_batch"}
 #: of a document and its successor: an interim report, if its clock and the job's agree this closely (ms)
 _CLOCKS_MS = 250.0
@@ -67,7 +79,12 @@ def read(source: Source, _: ReadOptions) -> Imported:
 
 def _documents(source: Source, unread: list[str]) -> Iterator[dict[str, Any]]:
     """All JSON objects that begin at the start of a line, with lists of jobs. Raises RequestError if there is none."""
-    decode, at, found, why = json.JSONDecoder().raw_decode, 0, 0, "not JSON: no object begins at the start of a line"
+    decode, at, found, why = (
+        json.JSONDecoder().raw_decode,
+        0,
+        0,
+        "not JSON: no object begins at the start of a line",
+    )
     starts = [m.start() for m in re.finditer(r"^\{", source.text, re.MULTILINE)]
     for start in starts:
         if start < at:
@@ -85,7 +102,9 @@ def _documents(source: Source, unread: list[str]) -> Iterator[dict[str, Any]]:
         else:
             why = "not a fio result: it has no list of jobs"
     if not found:
-        raise RequestError(f"{source.name}: {why}", hint="run fio with --output-format=json, and import what it prints")
+        raise RequestError(
+            f"{source.name}: {why}", hint="run fio with --output-format=json, and import what it prints"
+        )
 
 
 def _final(source: Source, documents: list[dict[str, Any]], unread: list[str]) -> list[dict[str, Any]]:
@@ -93,7 +112,9 @@ def _final(source: Source, documents: list[dict[str, Any]], unread: list[str]) -
     kept = []
     for at, document in enumerate(documents):
         if at + 1 < len(documents) and _goes_on(document, documents[at + 1]):
-            unread.append(f"{source.name}: result {at + 1} of {len(documents)} (an interim report of the run in the next one)")
+            unread.append(
+                f"{source.name}: result {at + 1} of {len(documents)} (an interim report of the run in the next one)"
+            )
         else:
             kept.append(document)
     return kept
@@ -106,30 +127,42 @@ def _goes_on(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
         return False
     clocks = (measured(other.get("timestamp_ms")), measured(one.get("timestamp_ms")))
     ran = [
-        (measured(b.get("job_runtime")), measured(a.get("job_runtime"))) for a, b in zip(jobs, later, strict=True)
+        (measured(b.get("job_runtime")), measured(a.get("job_runtime")))
+        for a, b in zip(jobs, later, strict=True)
     ]
     if clocks[0] is None or clocks[1] is None or any(b is None or a is None for b, a in ran):
         return False
     passed = clocks[0] - clocks[1]
     further = max((b or 0.0) - (a or 0.0) for b, a in ran)
     done = [_moved(b) - _moved(a) for a, b in zip(jobs, later, strict=True)]
-    return further > 0 and min(done) >= 0 and max(done) > 0 and abs(further - passed) <= max(_CLOCKS_MS, 0.1 * passed)
+    return (
+        further > 0
+        and min(done) >= 0
+        and max(done) > 0
+        and abs(further - passed) <= max(_CLOCKS_MS, 0.1 * passed)
+    )
 
 
 def _moved(job: Mapping[str, Any]) -> float:
-    return math.fsum(measured(part.get("total_ios")) or 0.0 for way in _WAYS if isinstance(part := job.get(way), dict))
+    return math.fsum(
+        measured(part.get("total_ios")) or 0.0 for way in _WAYS if isinstance(part := job.get(way), dict)
+    )
 
 
 # the jobs of a document
 
 
-def _together(source: Source, document: Mapping[str, Any], unread: list[str]) -> Iterator[list[dict[str, Any]]]:
+def _together(
+    source: Source, document: Mapping[str, Any], unread: list[str]
+) -> Iterator[list[dict[str, Any]]]:
     """The jobs, each with its clones that ran at the same time; without those that failed, or of which a clone failed."""
     given = document.get("jobs") or document.get("client_stats") or []
     found: dict[tuple[object, ...], list[dict[str, Any]]] = defaultdict(list)
     for job in given[:_MOST_JOBS]:
         options = tuple(sorted(_options(job, document).items()))
-        found[_name(job), str(job.get("groupid")), job.get("hostname"), str(job.get("port")), options].append(job)
+        found[_name(job), str(job.get("groupid")), job.get("hostname"), str(job.get("port")), options].append(
+            job
+        )
     if len(given) > _MOST_JOBS:
         unread.append(f"{source.name}: {len(given) - _MOST_JOBS} jobs beyond the first {_MOST_JOBS}")
     for (name, *_), jobs in found.items():
@@ -151,7 +184,7 @@ def _options(job: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, s
     found: dict[str, str] = {}
     for options in (document.get("global options"), job.get("job options")):
         for key, value in options.items() if isinstance(options, dict) else ():
-            name = _SAME.get(key, key)
+            name = _SAME.get(str(key), str(key))
             if name not in _ASIDE and not name.startswith(_ASIDE_LIKE):
                 found[label(name)] = label(value)
     if "hostname" in job:
@@ -160,7 +193,11 @@ def _options(job: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, s
 
 
 def _of_job(
-    jobs: list[dict[str, Any]], document: Mapping[str, Any], source: Source, place: float | None, unread: list[str]
+    jobs: list[dict[str, Any]],
+    document: Mapping[str, Any],
+    source: Source,
+    place: float | None,
+    unread: list[str],
 ) -> Iterator[Observation]:
     condition: Condition = ((JOB, _name(jobs[0])), *sorted(_options(jobs[0], document).items()))
     for response, unit, raw in _responses(jobs, "fio-2" in str(document.get("fio version"))):
@@ -172,8 +209,12 @@ def _of_job(
     parts = [part for way in _WAYS for part in _parts(jobs, way)]
     if not parts:
         unread.append(f"{source.name}: job {_name(jobs[0])} (did no reads, writes or trims)")
-    elif any("clat_ns" in part or "clat" in part for part in parts) and not any(_latencies([part]) for part in parts):
-        unread.append(f"{source.name}: latencies of job {_name(jobs[0])} (all zero: gtod_reduce or disable_lat)")
+    elif any("clat_ns" in part or "clat" in part for part in parts) and not any(
+        _latencies([part]) for part in parts
+    ):
+        unread.append(
+            f"{source.name}: latencies of job {_name(jobs[0])} (all zero: gtod_reduce or disable_lat)"
+        )
 
 
 def _responses(jobs: list[dict[str, Any]], old: bool) -> Iterator[tuple[str, str, object]]:
@@ -187,7 +228,9 @@ def _responses(jobs: list[dict[str, Any]], old: bool) -> Iterator[tuple[str, str
     # fdatasync has latencies, but counts as no operation
     yield from (
         (f"sync_{name.removeprefix('lat_')}", unit, value)
-        for name, unit, value in _latencies([job["sync"] for job in jobs if isinstance(job.get("sync"), dict)])
+        for name, unit, value in _latencies(
+            [job["sync"] for job in jobs if isinstance(job.get("sync"), dict)]
+        )
     )
     for response in ("usr_cpu", "sys_cpu"):
         values = [measured(job.get(response)) for job in jobs]
@@ -196,7 +239,9 @@ def _responses(jobs: list[dict[str, Any]], old: bool) -> Iterator[tuple[str, str
 
 
 def _parts(jobs: Sequence[Mapping[str, Any]], way: str) -> list[dict[str, Any]]:
-    return [job[way] for job in jobs if isinstance(job.get(way), dict) and measured(job[way].get("total_ios"))]
+    return [
+        job[way] for job in jobs if isinstance(job.get(way), dict) and measured(job[way].get("total_ios"))
+    ]
 
 
 def _rate(parts: Sequence[Mapping[str, Any]], name: str, amount: str, unit: float) -> object:
@@ -215,12 +260,22 @@ def _latencies(parts: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, objec
     found: list[tuple[str, str, object]] = []
     for name in ("clat", "lat"):
         for key, unit in ((f"{name}_ns", "ns"), (name, "us")):
-            timed = [(part[key], measured(part.get("total_ios")) or 0.0) for part in parts if isinstance(part.get(key), dict)]
-            timed = [(one, ios) for one, ios in timed if measured(one.get("max")) or measured(one.get("mean")) is None]
+            timed = [
+                (part[key], measured(part.get("total_ios")) or 0.0)
+                for part in parts
+                if isinstance(part.get(key), dict)
+            ]
+            timed = [
+                (one, ios)
+                for one, ios in timed
+                if measured(one.get("max")) or measured(one.get("mean")) is None
+            ]
             if not timed or len(timed) < len(parts):
                 continue
             found.append((f"{name}_mean", unit, _mean(timed)))
-            found += [(f"{name}_p{short}", unit, value) for short, value in _percentiles([one for one, _ in timed])]
+            found += [
+                (f"{name}_p{short}", unit, value) for short, value in _percentiles([one for one, _ in timed])
+            ]
             break
     return found
 
@@ -246,7 +301,13 @@ def _percentiles(timed: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, obje
         for one in timed:
             if not isinstance(one.get("bins"), dict):
                 return
-            bins.update({float(at): int(measured(n) or 0) for at, n in one["bins"].items() if measured(at) is not None})
+            bins.update(
+                {
+                    float(at): int(measured(n) or 0)
+                    for at, n in one["bins"].items()
+                    if measured(at) is not None
+                }
+            )
     for key in keys:
         short = key.rstrip("0").rstrip(".") if "." in key else key
         yield short, lists[0][key] if len(timed) == 1 else _quantile(bins, float(key) / 100.0)
@@ -265,7 +326,9 @@ def _quantile(bins: Counter[float], share: float) -> float | None:
 # groups and conditions, once all files are known
 
 
-def settle(observations: Sequence[Observation], options: ReadOptions) -> tuple[tuple[Observation, ...], tuple[str, ...]]:
+def settle(
+    observations: Sequence[Observation], options: ReadOptions
+) -> tuple[tuple[Observation, ...], tuple[str, ...]]:
     """Decide what is compared; return the observations with it, and notes on it.
 
     ``--group OPTION`` names it. Else it is the label, if there are several. Else it is the job's name, where jobs of
@@ -279,7 +342,9 @@ def settle(observations: Sequence[Observation], options: ReadOptions) -> tuple[t
     works: dict[Condition, set[str]] = defaultdict(set)
     for one in observations:
         works[_without(one.condition, (JOB,))].add(dict(one.condition)[JOB])
-    by = options.group or (JOB if len(labels) == 1 and any(len(names) > 1 for names in works.values()) else None)
+    by = options.group or (
+        JOB if len(labels) == 1 and any(len(names) > 1 for names in works.values()) else None
+    )
     if by is not None:
         several = len(labels) > 1
         observations = [
@@ -298,7 +363,10 @@ def settle(observations: Sequence[Observation], options: ReadOptions) -> tuple[t
     vary = {name for name, groups in within.items() if any(len(values) > 1 for values in groups.values())}
     if JOB in vary and not _tells_more(observations, vary):
         vary.discard(JOB)
-    kept = tuple(replace(one, condition=tuple(pair for pair in one.condition if pair[0] in vary)) for one in observations)
+    kept = tuple(
+        replace(one, condition=tuple(pair for pair in one.condition if pair[0] in vary))
+        for one in observations
+    )
     return kept, tuple(_notes(within, vary, kept))
 
 

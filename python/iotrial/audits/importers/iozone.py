@@ -1,8 +1,8 @@
 """iozone: the table on its standard output, the reports of ``-R``, and the sums of its throughput mode (``-t``).
 
-A file is one run under its label; a second table in it is a series of its own. Tests that were not run leave blanks in the
-table, so a value belongs to the column whose name ends where it ends; versions differ in width and in order. Rates are kB/s of 1024 bytes
-unless the file says otherwise (``-O``: operations per second, ``-N``: microseconds per operation).
+A file is one run under its label; a second table in it is a series of its own. Tests that were not run leave blanks in
+the table, so a value belongs to the column whose name ends where it ends; versions differ in width and in order. Rates
+are kB/s of 1024 bytes unless the file says otherwise (``-O``: operations per second, ``-N``: microseconds per operation).
 """
 
 from __future__ import annotations
@@ -66,10 +66,18 @@ def read(source: Source, _: ReadOptions) -> Imported:
     if not found:
         found = [("", row) for row in _reports(lines)]
     if not found:
-        raise RequestError(f"{source.name}: contains no iozone table or report{''.join(f' ({line})' for line in unread[:1])}")
+        raise RequestError(
+            f"{source.name}: contains no iozone table or report{''.join(f' ({line})' for line in unread[:1])}"
+        )
     observations = (
         Observation(
-            source.stem, test, unit, value, condition, series=series, step=1.0 if value == int(value) else None
+            source.stem,
+            test,
+            unit,
+            value,
+            condition,
+            series=series,
+            step=1.0 if value == int(value) else None,
         )
         for series, (test, condition, value) in found
     )

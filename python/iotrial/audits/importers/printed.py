@@ -31,7 +31,7 @@ class _Result:
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """``sure``: a line that only this program prints. ``results``: its lines with numbers. ``parts``: headings, as conditions."""
+    """``sure``: a line only this program prints; ``results``: its lines with numbers; ``parts``: headings (conditions)."""
 
     title: str
     sure: re.Pattern[str]
@@ -80,7 +80,7 @@ _PROGRAMS = (
         re.compile(r"number of transactions actually processed: .*"),
         (
             _line(rf"latency average = {_NUMBER} ms", "latency_average", "ms"),
-            _line(rf"tps = {_NUMBER} \((?:without initial connection time|excluding connections establishing)\)", "tps", "1/s"),
+            _line(rf"tps = {_NUMBER} \((?:without initial|excluding) connection.{{1,20}}\)", "tps", "1/s"),
         ),
         parts=(
             re.compile(r"(?P<name>scaling factor|number of clients|number of threads|query mode): (?P<value>.{1,60})"),
@@ -122,8 +122,16 @@ _PROGRAMS = (
 
 #: programs whose output is no run or cannot be told apart: by which lines it is known, and what to do
 _REFUSED: tuple[tuple[str, str, str], ...] = (
-    ("fio's normal output", r"\S.*: \(groupid=[0-9]+, jobs=[0-9]+\): err=.*", "run fio with --output-format=json"),
-    ("fio's terse output", r"[2-5];(?:fio-[^;]*;)?[^;]*;[0-9]+;[0-9]+;(?:[^;]*;){40,}.*", "run fio with --output-format=json"),
+    (
+        "fio's normal output",
+        r"\S.*: \(groupid=[0-9]+, jobs=[0-9]+\): err=.*",
+        "run fio with --output-format=json",
+    ),
+    (
+        "fio's terse output",
+        r"[2-5];(?:fio-[^;]*;)?[^;]*;[0-9]+;[0-9]+;(?:[^;]*;){40,}.*",
+        "run fio with --output-format=json",
+    ),
     (
         "a log of fio (write_bw_log, write_lat_log, write_iops_log)",
         r"[0-9]+, [0-9]+, [012], [0-9]+(?:, .*)?",
@@ -193,7 +201,9 @@ def _results(source: Source, program: _Program) -> Iterator[Observation]:
     for line in source.text.split("\n", MAX_ROWS)[:MAX_ROWS]:
         if len(line) > _LONGEST_LINE:
             continue
-        if heading := next(filter(None, (pattern.fullmatch(line.rstrip()) for pattern in program.parts)), None):
+        if heading := next(
+            filter(None, (pattern.fullmatch(line.rstrip()) for pattern in program.parts)), None
+        ):
             found = heading.groupdict()
             part.update({found["name"]: found["value"]} if "name" in found else found)
             continue

@@ -103,7 +103,8 @@ def _cells(body: Sequence[str]) -> list[list[str]]:
         if not line.lstrip().startswith("|"):
             break
         cells = [
-            cell.strip().strip("`*").replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))
+            cell.strip().strip("`*").replace("\\|", "|")
+            for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))
         ]
         if not all(re.fullmatch(r":?-+:?", cell) for cell in cells):
             rows.append(cells)

@@ -8,7 +8,15 @@ from dataclasses import replace
 
 from iotrial.audits.importers.cells import Mark, Quantity, parse_cell
 from iotrial.audits.importers.columns import Layout, Value, find_layout
-from iotrial.audits.importers.contract import MAX_OBSERVATIONS, TABLES, Format, Imported, ReadOptions, Source, label
+from iotrial.audits.importers.contract import (
+    MAX_OBSERVATIONS,
+    TABLES,
+    Format,
+    Imported,
+    ReadOptions,
+    Source,
+    label,
+)
 from iotrial.audits.importers.table import Table, read_table
 from iotrial.audits.model import Observation
 from iotrial.errors import RequestError
