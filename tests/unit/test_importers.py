@@ -97,14 +97,12 @@ def test_fio_files_are_repeats_and_bw_is_kib() -> None:
     for number in (1, 2, 3):
         job = json.loads((DATA / f"fio-{number}.json").read_text())["jobs"][0]
         assert job["read"]["bw"] * 1024 == pytest.approx(job["read"]["bw_bytes"], rel=0.01)
-        assert job["read"]["bw"] in [
-            o.value for o in data.observations if (o.group, o.response) == ("seq", "read_bw")
-        ]
-    assert {o.group for o in data.observations} == {"seq", "rand"}
-    assert len([o for o in data.observations if (o.group, o.response) == ("rand", "write_iops")]) == 3
+        assert job["read"]["bw"] in [o.value for o in data.observations if o.response == "read_bw"]
+    assert {o.group for o in data.observations} == {"fio"}
+    assert {dict(o.condition)["rw"] for o in data.observations} == {"read", "randrw"}
+    assert len([o for o in data.observations if o.response == "write_iops"]) == 3
     labelled = files("fio-1.json", "fio-2.json", labels=("a", "b"))
     assert {o.group for o in labelled.observations} == {"a", "b"}
-    assert {dict(o.condition)["job"] for o in labelled.observations} == {"seq", "rand"}
 
 
 def test_fio_below_its_normal_output_is_found() -> None:
@@ -271,20 +269,6 @@ def test_an_unknown_format_is_named() -> None:
     with pytest.raises(UnknownName, match="nope"):
         read([source_of(b"a,b\n1,2", name="x")], ReadOptions(), form="nope")
     assert list(formats())[-1] == "csv"
-
-
-def test_the_clones_of_a_job_of_fio_are_one_run_and_a_failed_job_is_none() -> None:
-    def job(name: str, rate: int, error: int = 0) -> dict[str, object]:
-        return {"jobname": name, "error": error, "read": {"bw": rate, "iops": 1.0, "total_ios": 10}}
-
-    content = {
-        "fio version": "fio-3.33",
-        "jobs": [job("a", 100), job("a", 150), job("b", 70), job("b", 9, error=5)],
-    }
-    data = text(json.dumps(content))
-    rates = {o.group: o.value for o in data.observations if o.response == "read_bw"}
-    assert rates == {"a": 250, "b": 70}
-    assert any("error 5" in line for line in data.unread)
 
 
 def measured(data: Dataset) -> list[tuple[str, str, float, str]]:

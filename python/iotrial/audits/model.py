@@ -79,7 +79,8 @@ class Claim:
 class Dataset:
     """All observations of the files that are audited together, with their metadata.
 
-    All values of a response are in one unit. ``group_column`` is the files' name for the treatment ("" if they have none).
+    All values of a response are in one unit. ``group_column`` is the files' name for the treatment ("" if they have none);
+    ``columns`` is what the columns of a table were taken for.
     """
 
     name: str
@@ -94,6 +95,7 @@ class Dataset:
     notes: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
     group_column: str = ""
+    columns: str = ""
 
 
 @dataclass(frozen=True, slots=True)

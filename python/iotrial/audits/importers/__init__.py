@@ -12,7 +12,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from iotrial.audits.claims import parse_claim
-from iotrial.audits.importers.contract import MAX_OBSERVATIONS, Format, Imported, ReadOptions, Source
+from iotrial.audits.importers.contract import (
+    MAX_OBSERVATIONS,
+    TABLES,
+    Format,
+    Imported,
+    ReadOptions,
+    Source,
+    with_stems,
+)
+from iotrial.audits.importers.printed import refusal
 from iotrial.audits.model import Dataset, Observation
 from iotrial.errors import RequestError, UnknownName
 from iotrial.units import converted
@@ -29,8 +38,10 @@ def formats() -> Mapping[str, Format]:
 
 
 def detect(source: Source) -> Format:
-    """Return the first format that recognises the text. Raises RequestError if none does."""
+    """Return the first format that recognises the text. Raises RequestError if none does, or if it is known to be no runs."""
     for form in formats().values():
+        if form.rank >= TABLES and (known := refusal(source.text)) is not None:
+            raise RequestError(f"{source.name} is {known[0]}, which is not read", hint=known[1])
         if form.recognises(source.text):
             return form
     raise RequestError(
@@ -44,10 +55,25 @@ def read(sources: Sequence[Source], options: ReadOptions, *, form: str | None = 
     if form is not None and form not in formats():
         raise UnknownName("format", form, formats())
     imported = []
-    for source in sources:
+    for source in with_stems(sources):
         chosen = formats()[form] if form is not None else detect(source)
         imported.append((chosen, chosen.read(source, options)))
+    imported = _settled(imported, options)
     return _merged(sources, imported, options)
+
+
+def _settled(
+    imported: Sequence[tuple[Format, Imported]], options: ReadOptions
+) -> list[tuple[Format, Imported]]:
+    """The files of a format that needs all of them to tell groups from conditions become one."""
+    kept = [(form, part) for form, part in imported if form.settle is None]
+    for form in dict.fromkeys(form for form, _ in imported if form.settle is not None):
+        parts = [part for own, part in imported if own is form]
+        assert form.settle is not None
+        observations, notes = form.settle([one for part in parts for one in part.observations], options)
+        unread = tuple(line for part in parts for line in part.unread)
+        kept.append((form, Imported(observations, notes=notes, unread=unread)))
+    return kept
 
 
 def _merged(
@@ -76,6 +102,7 @@ def _merged(
         notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
         unread=tuple(dict.fromkeys(note for part in parts for note in part.unread))[:50],
         group_column=_first(part.group_column for part in parts) or "",
+        columns=_first(part.columns for part in parts) or "",
     )
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from iotrial.audits.importers.contract import MAX_ROWS, Format, Imported, ReadOptions, Source, label
-from iotrial.audits.model import Observation
+from iotrial.audits.model import Condition, Observation
 from iotrial.errors import RequestError
 from iotrial.units import measured
 
@@ -39,12 +39,12 @@ def read(source: Source, _: ReadOptions) -> Imported:
     observations: list[Observation] = []
     fast = 0
     rows = [line for line in lines if _LINE_2.fullmatch(line.strip())]
-    older = [] if rows else [line for line in lines if _LINE_1.fullmatch(line.strip())]
+    older = [line for line in lines if line not in rows and _LINE_1.fullmatch(line.strip())]
     for line in (*rows, *older):
         fields = line.strip().split(",")
         if len(fields) < _FEWEST_FIELDS:
             continue
-        observations += _of_fields(source, fields, newer=bool(rows))
+        observations += _of_fields(source, fields, newer=line in rows)
         fast += sum("+++" in field for field in fields)
     if not observations:
         for group, size, words, text in _table(lines):
@@ -60,10 +60,13 @@ def _of_fields(source: Source, fields: Sequence[str], *, newer: bool) -> Iterato
         first = 9 if len(fields) >= 50 else 7  # seeks and seekers were added in 1.98
         group, size = source.label or label(fields[2]), fields[5]
         files, latencies = first + 17, first + 29
+        counts = ":".join(filter(None, fields[first + 12 : files]))
+        work = [("size", size)] + [("concurrency", fields[3])] * (fields[3] not in ("", "1"))
     else:
         group, size, first, files, latencies = source.label or label(fields[0]), fields[1], 2, 15, len(fields)
+        counts, work = fields[14] if len(fields) > 14 else "", [("size", size)]
     for names, at, unit in ((_IO, first, "KiB/s"), (_FILES, files, "1/s")):
-        condition = (("size", label(size)),) if names is _IO else ()
+        condition = _condition(work if names is _IO else [("files", counts)])
         for i, name in enumerate(names):
             value = measured(fields[at + 2 * i]) if at + 2 * i < len(fields) else None
             if value:
@@ -78,7 +81,12 @@ def _of_fields(source: Source, fields: Sequence[str], *, newer: bool) -> Iterato
     for i, name in enumerate((*_IO, *_FILES)):
         match = _LATENCY.fullmatch(fields[latencies + i]) if latencies + i < len(fields) else None
         if match:
-            yield Observation(group, f"{name}_latency", match[2], float(match[1]), step=1.0)
+            condition = _condition(work if name in _IO else [("files", counts)])
+            yield Observation(group, f"{name}_latency", match[2], float(match[1]), condition, step=1.0)
+
+
+def _condition(pairs: Sequence[tuple[str, str]]) -> Condition:
+    return tuple((name, label(text)) for name, text in pairs if text)
 
 
 def _table(lines: Sequence[str]) -> Iterator[tuple[str, str, list[str], str]]:
@@ -105,7 +113,7 @@ def _of_words(
     names: Sequence[str] = _FILES if "Create" in header else _IO
     if names is _IO and len(values) == 4:  # -f: no per-character tests
         names = ("put_block", "rewrite", "get_block", "seeks")
-    condition = () if names is _FILES else (("size", label(size)),)
+    condition = _condition([("files" if names is _FILES else "size", size)])
     for name, word in zip(names, values, strict=False):
         scale = 1.0 if name == "seeks" or names is _FILES else _SCALE.get(word[-1].lower(), 1.0)
         value = measured(word.rstrip("kMmgG"))

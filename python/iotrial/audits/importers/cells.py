@@ -1,6 +1,6 @@
 """One cell of a table: a number, its unit, and the precision it was written with.
 
-``1.25``, ``1,25 s``, ``1200 ms``, ``1.234,5``, ``12 %``, ``0m1.25s`` (the shell's ``time``). Whether a comma
+``1.25``, ``1,25 s``, ``1200 ms``, ``1.234,5``, ``12 %``, ``12.3 ± 0.4``, ``0m1.25s`` (the shell's ``time``). Whether a comma
 or a point is the decimal mark is decided for each column, from its unambiguous cells: ``1,25`` has a decimal
 comma, ``1,234.5`` a decimal point, ``1,234`` may be either. A column without unambiguous cells follows the
 table's other columns.
@@ -22,6 +22,12 @@ MISSING = frozenset(
     | {"#n/a", "#na", "#div/0!", "#value!", "#num!", "#ref!", "#name?", "#null!"}
 )
 _LONGEST = 80
+#: units of counts and powers
+_COUNTS = frozenset(
+    {"iops", "ops", "op/s", "calls", "w", "watt", "watts", "j", "c", "°c", "1/s", "files", "inodes"}
+)
+#: what follows a mean: its spread
+_SPREAD = re.compile(r"\s*(?:±|\+/-|\+-)\s*[0-9][0-9.,]*")
 _GROUPING = " \u00a0\u2009\u202f'’"  # thousands: spaces of several widths, the Swiss apostrophe
 _CELL = re.compile(rf"([+-]?[0-9.,{_GROUPING}]*[0-9][.,]?(?:[eE][+-]?[0-9]{{1,3}})?)(\s*)([^\d\s]{{0,20}})")
 _MINUTES = re.compile(r"([0-9]{1,9})m\s?([0-9]{1,2}(?:[.,][0-9]{1,9})?)s")
@@ -29,7 +35,7 @@ _THREES = re.compile(r"[1-9][0-9]{0,2}(?:([.,])[0-9]{3})(?:\1[0-9]{3}){0,5}")
 _NUMBERS = {
     mark: re.compile(
         rf"[+-]?(?:[0-9]{{1,18}}|[1-9][0-9]{{0,2}}(?:[{other}{_GROUPING}][0-9]{{3}}){{1,5}})?"
-        rf"(?:{re.escape(mark)}[0-9]{{0,18}})?(?:[eE][+-]?[0-9]{{1,3}})?"
+        rf"(?:{re.escape(mark)}[0-9]{{0,40}})?(?:[eE][+-]?[0-9]{{1,3}})?"
     )
     for mark, other in ((".", ","), (",", "."))
 }
@@ -91,7 +97,7 @@ def parse_cell(text: str, mark: Mark = Mark.POINT) -> Quantity | None:
 
 def _split(text: str) -> tuple[str, str] | None:
     """Split number and unit as they are written; the unit "m:s" marks the minutes of a shell's ``time``."""
-    text = text.strip()
+    text = _SPREAD.sub("", text.strip()[: _LONGEST + 1])
     if len(text) > _LONGEST:
         return None
     if minutes := _MINUTES.fullmatch(text):
@@ -99,12 +105,19 @@ def _split(text: str) -> tuple[str, str] | None:
     match = _CELL.fullmatch(text)
     if match is None:
         return None
-    number, gap, unit = match[1], match[2], match[3]
-    if unit and not unit.endswith("%") and not any(map(str.isalpha, unit)):
-        return None
-    if unit and not gap and unit != "%" and scale_of(unit) is None:
-        return None  # a label such as 4k or 2x
-    return number, unit
+    number, unit = match[1], match[3]
+    return (number, unit) if is_unit(unit) else None  # else a label, such as 4k, 2x or "1 Client"
+
+
+def is_unit(text: str) -> bool:
+    """Return whether text after a number is a unit: none at all, one of time, size or rate, or a usual count."""
+    return (
+        not text
+        or text.endswith("%")
+        or scale_of(text) is not None
+        or text.casefold() in _COUNTS
+        or (text.endswith(("/s", "/sec", "/op", "ps")) and len(text) > 2 and any(map(str.isalpha, text[:-2])))
+    )
 
 
 def marks_of(columns: Mapping[str, Sequence[str]]) -> dict[str, Mark]:

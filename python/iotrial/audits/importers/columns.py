@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from iotrial.audits.importers.cells import DECIMALS, Mark, is_missing, marks_of, parse_cell, unclear
+from iotrial.audits.importers.cells import DECIMALS, Mark, is_missing, is_unit, marks_of, parse_cell, unclear
 from iotrial.audits.importers.contract import ReadOptions
 from iotrial.audits.importers.iozone import TESTS
-from iotrial.audits.importers.table import Table
+from iotrial.audits.importers.table import ROLES, Table
 from iotrial.errors import RequestError, UnknownName
 from iotrial.units import converted
 
@@ -85,7 +85,29 @@ _VALUE_WORDS = frozenset(
     }
     | {"duration", "value", "result", "mean", "median", "speed", "calls", "errors", "iops", "score", "used"}
 )
-_SPREADS = frozenset({"stddev", "sd", "std", "min", "max", "stderr", "cv"})
+#: of a column's name: what no run has, and what says nothing about a level
+_SPREADS = frozenset(
+    {
+        "stddev",
+        "sd",
+        "std",
+        "stdev",
+        "stderr",
+        "se",
+        "cv",
+        "ci",
+        "iqr",
+        "variance",
+        "deviation",
+        "±",
+        "σ",
+        "+/-",
+    }
+    | {"relative", "ratio", "speedup", "range"}
+)
+_EXTREMES = frozenset({"min", "max", "minimum", "maximum", "lowest", "highest", "best", "worst"})
+_CENTRES = frozenset({"mean", "avg", "average", "median", "geomean"})
+_PERCENTILE = re.compile(r"(?:p|perc|percentile)_?[0-9]{1,3}(?:[._][0-9]+)?|[0-9]{1,2}(?:\.[0-9]+)?(?:th|%)")
 _RESPONSES = frozenset({"real", "user", "sys", "wall", "elapsed", "system", "mean", "median"})
 
 
@@ -105,7 +127,10 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The role of each column. ``order`` may be "rows": the rows are in time order. ``marks`` are decimal marks."""
+    """The role of each column. ``order`` may be "rows": the rows are in time order. ``marks`` are decimal marks.
+
+    ``aside`` are columns of statistics over runs, and why they are left out.
+    """
 
     group: str | None
     values: tuple[Value, ...]
@@ -115,12 +140,25 @@ class Layout:
     series: str | None
     marks: Mapping[str, Mark]
     empty: tuple[str, ...]
+    aside: Mapping[str, str]
+
+    def role(self, name: str) -> str:
+        """What the column was taken for: one of ``ROLES``."""
+        named = {self.group: "treatment", self.order: "order", self.run: "run", self.series: "series"}
+        if any(value.column == name for value in self.values):
+            return "value"
+        return named.get(name, "condition" if name in self.conditions else "ignore")
 
 
 def find_layout(table: Table, options: ReadOptions) -> Layout:
     """Find the roles of the columns. Raises RequestError if no column can hold values, or a decimal mark is unclear."""
     directives = {key: values[0] for key, values in table.directives.items()}
+    options = _by_roles(table, options)
     ignored = set(table.directives.get("ignore", ()))
+    if options.columns:
+        ignored = {
+            name for name, role in zip(table.columns, options.columns, strict=True) if role == "ignore"
+        }
     cells = {name: table.cells(name) for name in table.columns if name not in ignored}
     marks = _marks(table.name, cells, options.decimal or directives.get("decimal"))
     empty = tuple(name for name, column in cells.items() if all(map(is_missing, column)))
@@ -139,19 +177,90 @@ def find_layout(table: Table, options: ReadOptions) -> Layout:
     conditions = options.conditions or table.directives.get("condition", ())
     for name in (*wanted_values, *conditions):
         table.column(name)
-    columns = list(wanted_values) or _value_columns([n for n in numeric if n not in taken | set(conditions)])
+    columns = list(wanted_values)
+    aside: dict[str, str] = {}
+    if not columns:
+        free = [name for name in numeric if name not in taken | set(conditions)]
+        chosen = _value_columns(free)
+        guessed = [name for name in free if name in chosen or _statistic(name, free)]
+        aside = _statistics([name for name in left if name not in taken], guessed)
+        columns = [name for name in guessed if name not in aside]
     if not columns:
         raise _no_values(table, cells, marks)
     for name in (*columns, run, order):
         if name in cells and marks[name] is Mark.UNCLEAR:
             raise unclear(name, cells[name], table.name)
-    rest = [name for name in left if name not in columns and name not in taken]
+    rest = [name for name in left if name not in columns and name not in taken and name not in aside]
     group = group or _group(rest, columns, conditions)
     unit = options.unit or directives.get("unit")
     values = _distinct(_values(columns, group, unit, directives.get("response")))
-    if not conditions:
-        conditions = tuple(name for name in rest if name != group and name.casefold() not in _SPREADS)
-    return Layout(group, values, tuple(conditions), order, run, series, marks, empty)
+    if not conditions and not options.columns:
+        conditions = tuple(name for name in rest if name != group)
+    return Layout(group, values, tuple(conditions), order, run, series, marks, empty, aside)
+
+
+def _by_roles(table: Table, options: ReadOptions) -> ReadOptions:
+    """The options with the names of the columns that ``--columns`` gives roles. Raises RequestError, UnknownName."""
+    if not options.columns:
+        return options
+    if len(options.columns) != len(table.columns):
+        raise RequestError(
+            f"{table.name}: --columns has {len(options.columns)} roles, but the table has {len(table.columns)} columns",
+            hint=f"columns: {', '.join(table.columns[:20])}",
+        )
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, role in zip(table.columns, options.columns, strict=True):
+        if role not in ROLES:
+            raise UnknownName("role", role, ROLES, where="--columns")
+        found[role].append(name)
+    for role in ("treatment", "run", "order", "series"):
+        if len(found[role]) > 1:
+            raise RequestError(
+                f"--columns: {role} occurs {len(found[role])} times", hint="one column can have that role"
+            )
+    if not found["value"]:
+        raise RequestError("--columns: no column is a value", hint="at least one column holds measurements")
+    return replace(
+        options,
+        group=next(iter(found["treatment"]), None),
+        values=tuple(found["value"]),
+        conditions=tuple(found["condition"]),
+        run=next(iter(found["run"]), None),
+        order=next(iter(found["order"]), None),
+        series=next(iter(found["series"]), None),
+    )
+
+
+def _words(name: str) -> set[str]:
+    return set(re.split(r"[\s_\[\](),-]+", name.casefold())) - {""}
+
+
+def _statistic(name: str, among: Collection[str]) -> set[str]:
+    """The words of a column's name that say which statistic it is; "min" is one, not minutes, beside a max or a mean."""
+    stem, unit = split_unit(name)
+    words = _words(name) if unit == "min" and _minimum(name, among) else _words(stem)
+    first = (
+        {"first", "last"} if name.casefold().endswith(("[first]", "[last]")) else set()
+    )  # of elbencho's workers
+    return {word for word in words if word in _EXTREMES | _CENTRES | first or _PERCENTILE.fullmatch(word)}
+
+
+def _minimum(name: str, among: Collection[str]) -> bool:
+    rest = _words(name) - {"min"}
+    return any(
+        rest < _words(other) and (_words(other) - rest) <= _EXTREMES | _CENTRES
+        for other in among
+        if other != name
+    )
+
+
+def _statistics(names: Sequence[str], values: Sequence[str]) -> dict[str, str]:
+    """Columns that hold no runs, and why: spreads and ratios; extremes, where the table has a mean or a median."""
+    found = {name: "a spread or a ratio" for name in names if _words(name) & _SPREADS}
+    if any(_statistic(name, names) & _CENTRES for name in values):
+        extremes = [name for name in values if _statistic(name, names) & _EXTREMES]
+        found |= dict.fromkeys(extremes, "an extreme of the runs")
+    return found
 
 
 def _marks(name: str, cells: Mapping[str, Sequence[str]], decimal: str | None) -> dict[str, Mark]:
@@ -181,7 +290,10 @@ def _no_values(table: Table, cells: Mapping[str, Sequence[str]], marks: Mapping[
 def _values(
     columns: Sequence[str], group: str | None, unit: str | None, response: str | None
 ) -> tuple[Value, ...]:
-    parts = [(column, *split_unit(column)) for column in columns]
+    parts = [
+        (column, column, "") if _minimum(column, columns) else (column, *split_unit(column))
+        for column in columns
+    ]
     if len(columns) > 1 and _are_repeats(parts):
         name = response or _plain_response(unit or parts[0][2])
         return tuple(Value(column, name, unit or own, run=i) for i, (column, _, own) in enumerate(parts))
@@ -247,8 +359,11 @@ def _shared(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def split_unit(name: str) -> tuple[str, str]:
     """Return a column's name without its unit, and the unit ("" if there is none)."""
-    if match := _IN_BRACKETS.fullmatch(name):
+    if (match := _IN_BRACKETS.fullmatch(name)) and is_unit(match[2].strip()):
         return match[1], match[2].strip()
+    head, _, tail = name.rpartition(" ")
+    if head and "/" in tail and is_unit(tail):
+        return head, tail
     folded = name.casefold().replace(" ", "_")
     for end, unit in _UNITS:
         if folded == end:
@@ -260,7 +375,7 @@ def split_unit(name: str) -> tuple[str, str]:
 
 def _value_columns(numeric: Sequence[str]) -> list[str]:
     """Return the numeric columns whose names suggest measurements; else the last of them."""
-    spread_free = [name for name in numeric if name.casefold() not in _SPREADS]
+    spread_free = [name for name in numeric if not _words(name) & _SPREADS]
     repeats = [name for name in spread_free if _REPEAT.fullmatch(split_unit(name)[0])]
     if len(repeats) > 1:
         return repeats
@@ -291,6 +406,8 @@ def _is_condition(name: str) -> bool:
 def _are_responses(parts: Sequence[tuple[str, str, str]]) -> bool:
     """Return whether the columns are different responses, rather than one response for different treatments."""
     stems = {stem.casefold() for _, stem, _ in parts}
+    if any(_statistic(column, [one for one, _, _ in parts]) for column, _, _ in parts):
+        return True
     if len(stems & set(TESTS)) > 1 or len(stems & _RESPONSES) > 1:
         return True
     return len({unit for _, _, unit in parts}) == len(parts)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from iotrial.audits.model import Observation
@@ -15,22 +16,47 @@ MAX_OBSERVATIONS = 500_000
 MAX_ROWS = 200_000
 MAX_COLUMNS = 512
 MAX_LABEL = 200
+#: from this rank on a format takes any table
+TABLES = 90
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file as text. ``label`` is the group given by the user (``LABEL=FILE``); ``alone``: it is the only file."""
+    """A file as text. ``label`` is the group given by the user (``LABEL=FILE``); ``alone``: it is the only file.
+
+    ``stem`` is the group that its name gives, once all files are known (``with_stems``).
+    """
 
     name: str
     text: str
     label: str | None = None
     alone: bool = True
+    stem: str = ""
 
-    @property
-    def stem(self) -> str:
-        """The file's name as a group label: without folder, suffix and repeat number."""
-        stem = Path(self.name).name.split(".")[0]
-        return self.label or re.sub(r"[-_ ]?[0-9]{1,6}$", "", stem) or stem
+
+_SUFFIXES = re.compile(r"(?:\.(?:csv|dat|htm|html|json|log|md|out|tsv|txt|xls))+$", re.IGNORECASE)
+_NUMBERED = re.compile(r"(.+)[-_ .]([0-9]{1,6})")
+
+
+def with_stems(sources: Sequence[Source]) -> list[Source]:
+    """The files, each with its label or its name as a group: without folder, suffix and repeat number.
+
+    A number at the end is one of a repeat only if the files of that name are numbered 1, 2, 3 and so on: raid-0 and raid-5,
+    ext3 and ext4, qd-1 and qd-32 are groups of their own.
+    """
+    names = [_SUFFIXES.sub("", Path(source.name).name) or source.name for source in sources]
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for name in names:
+        if found := _NUMBERED.fullmatch(name):
+            numbers[found[1]].append(int(found[2]))
+    repeated = {
+        name for name, given in numbers.items() if sorted(set(given)) == list(range(1, max(given) + 1))
+    }
+    stems = []
+    for name in names:
+        found = _NUMBERED.fullmatch(name)
+        stems.append(found[1] if found and found[1] in repeated else name)
+    return [replace(one, stem=one.label or stem) for one, stem in zip(sources, stems, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +74,15 @@ class ReadOptions:
     responses: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
     decimal: str | None = None  # "comma" or "point"
+    columns: tuple[str, ...] = ()  # the role of each column of a table, in order
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The content of one file. ``unread`` describes what was left out, ``group_column`` names the treatment's column."""
+    """The content of one file. ``unread`` describes what was left out, ``group_column`` names the treatment's column.
+
+    ``columns`` is what each column of a table was taken for, as ``--columns`` says it.
+    """
 
     observations: tuple[Observation, ...]
     reference: str | None = None
@@ -64,17 +94,24 @@ class Imported:
     notes: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
     group_column: str = ""
+    columns: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format: how to recognise it and how to read it. Lower ranks are tried first."""
+    """A format: how to recognise it and how to read it. Lower ranks are tried first.
+
+    ``settle``, if given, decides on groups and conditions once all files of the format are read, and returns notes.
+    """
 
     name: str
     title: str
     recognises: Callable[[str], bool]
     read: Callable[[Source, ReadOptions], Imported]
     rank: int = 10
+    settle: (
+        Callable[[Sequence[Observation], ReadOptions], tuple[tuple[Observation, ...], tuple[str, ...]]] | None
+    ) = None
 
 
 def label(text: object) -> str:

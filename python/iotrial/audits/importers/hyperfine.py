@@ -76,7 +76,8 @@ def read(source: Source, _: ReadOptions) -> Imported:
                     condition,
                     series=series,
                     run=run,
-                    place=float(place) if source.alone else None,
+                    # the order within a file is known; files of one label are one series
+                    place=float(place) if source.alone or series else None,
                 )
             )
         if len(observations) > MAX_OBSERVATIONS:

@@ -1,8 +1,8 @@
 """iozone: the table on its standard output, the reports of ``-R``, and the sums of its throughput mode (``-t``).
 
-A file is one run under its label. Tests that were not run leave blanks in the table, so a value is assigned
-to the column that ends where it ends; the order of the columns is iozone's. Rates are kB/s of 1024 bytes
-unless the file says otherwise (``-O``: operations per second, ``-N``: microseconds per operation).
+A file is one run under its label; a second table in it is a series of its own. Tests that were not run leave blanks in
+the table, so a value belongs to the column whose name ends where it ends; versions differ in width and in order. Rates
+are kB/s of 1024 bytes unless the file says otherwise (``-O``: operations per second, ``-N``: microseconds per operation).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ TESTS = (
     "write", "rewrite", "read", "reread", "random_read", "random_write", "backward_read", "record_rewrite",
     "stride_read", "fwrite", "frewrite", "fread", "freread",
 )  # fmt: skip
-#: where each test's value ends, counted from the end of the record size: nine characters each, ten for stride read
-_ENDS = (9, 18, 27, 36, 45, 54, 63, 72, 82, 91, 100, 109, 118)
+#: a value ends at most this many characters from the end of its column's name
+_OFF = 3
 _REPORTS = {
     "writer": "write",
     "re-writer": "rewrite",
@@ -31,6 +31,10 @@ _REPORTS = {
     "backward read": "backward_read",
     "record rewrite": "record_rewrite",
     "stride read": "stride_read",
+    "pwrite": "pwrite",
+    "re-pwrite": "re_pwrite",
+    "pread": "pread",
+    "re-pread": "re_pread",
     "fwrite": "fwrite",
     "re-fwrite": "frewrite",
     "fread": "fread",
@@ -39,6 +43,7 @@ _REPORTS = {
 _HEADER = re.compile(r"\s*k?B\s+reclen\s+write\s+rewrite\b.*", re.I)
 _ROW = re.compile(r"(\s*[0-9]{1,12}\s+[0-9]{1,9})((?:\s+[0-9]{1,12})*)\s*")
 _REPORT = re.compile(r'"(.{1,40}) report"\s*', re.I)
+_HEADING = re.compile(r'\s*"[^"0-9][^"]*".*')
 _THROUGHPUT = re.compile(
     r"\s*Children see throughput for\s+([0-9]{1,6})\s+(.{1,40}?)\s*=\s*([0-9.]{1,24})\s*(?:kB|KB)/sec\s*"
 )
@@ -56,18 +61,30 @@ def recognises(text: str) -> bool:
 def read(source: Source, _: ReadOptions) -> Imported:
     lines = [line for line in source.text.split("\n")[:MAX_ROWS] if len(line) < 20_000]
     unit = _unit(source.text)
-    found = [*_table(lines), *_sums(lines)]
+    unread: list[str] = []
+    found = [*_tables(source.name, lines, unread), *(("", row) for row in _sums(lines))]
     if not found:
-        found = list(_reports(lines))
+        found = [("", row) for row in _reports(lines)]
     if not found:
-        raise RequestError(f"{source.name}: contains no iozone table or report")
+        raise RequestError(
+            f"{source.name}: contains no iozone table or report{''.join(f' ({line})' for line in unread[:1])}"
+        )
     observations = (
-        Observation(source.stem, test, unit, value, condition, step=1.0 if value == int(value) else None)
-        for test, condition, value in found
+        Observation(
+            source.stem,
+            test,
+            unit,
+            value,
+            condition,
+            series=series,
+            step=1.0 if value == int(value) else None,
+        )
+        for series, (test, condition, value) in found
     )
-    unread = ("a value of 0 is a test that was not run, or was too fast for the clock",)
     kept = tuple(one for one in observations if one.value > 0.0)
-    return Imported(kept, unread=unread if len(kept) < len(found) else ())
+    if len(kept) < len(found):
+        unread.append("a value of 0 is a test that was not run, or was too fast for the clock")
+    return Imported(kept, unread=tuple(unread))
 
 
 def _unit(text: str) -> str:
@@ -81,29 +98,53 @@ def _unit(text: str) -> str:
 Row = tuple[str, tuple[tuple[str, str], ...], float]
 
 
-def _table(lines: Sequence[str]) -> Iterator[Row]:
-    inside = False
-    for line in lines:
+def _tables(name: str, lines: Sequence[str], unread: list[str]) -> Iterator[tuple[str, Row]]:
+    """Yield the series and the results of each row of each table; a row that does not fit its header is named."""
+    columns: list[tuple[int, str]] = []
+    tables = 0
+    for at, line in enumerate(lines, start=1):
         if _HEADER.fullmatch(line):
-            inside = True
+            columns = _columns(line)
+            tables += 1
             continue
-        match = _ROW.fullmatch(line) if inside else None
+        match = _ROW.fullmatch(line) if columns else None
         if match is None:
-            inside = inside and not line.strip()
+            columns = columns if line.strip() else []
+            continue
+        found = _by_column(line, match.end(1), columns)
+        if found is None:
+            unread.append(f"{name}: line {at} (its numbers do not stand below the names of the tests)")
             continue
         file_kib, record_kib = match[1].split()
         condition = (("file_kib", file_kib), ("record_kib", record_kib))
-        yield from ((test, condition, value) for test, value in _by_column(match[2]))
+        series = "" if tables == 1 else f"table {tables}"
+        yield from ((series, (test, condition, value)) for test, value in found)
 
 
-def _by_column(rest: str) -> list[tuple[str, float]]:
-    words = [(word.end(), float(word[0])) for word in re.finditer(r"[0-9]+", rest)]
-    if len(words) >= len(TESTS):
-        return [(test, value) for test, (_, value) in zip(TESTS, words, strict=False)]
+def _columns(header: str) -> list[tuple[int, str]]:
+    """Where each test's name ends, and the test: the second line of the header has the last word of each name."""
+    words = [(word.end(), word[0].casefold()) for word in re.finditer(r"\S+", header)][2:]
+    names = iter(TESTS)
+    found = []
+    for end, word in words:
+        test = next((name for name in names if name.rpartition("_")[2] == word), None)
+        if test is None:
+            break
+        found.append((end, test))
+    return found
+
+
+def _by_column(line: str, start: int, columns: Sequence[tuple[int, str]]) -> list[tuple[str, float]] | None:
+    """The numbers after ``start``, each with the test above it; None if one stands below none or below two."""
+    words = [(word.end(), float(word[0])) for word in re.finditer(r"[0-9]+", line[start:])]
+    if len(words) == len(columns):  # wide numbers push the others to the right
+        return [(test, value) for (_, test), (_, value) in zip(columns, words, strict=True)]
     found: dict[str, float] = {}
     for end, value in words:
-        nearest = min(range(len(TESTS)), key=lambda i: abs(_ENDS[i] - end))
-        found.setdefault(TESTS[nearest], value)
+        distance, test = min((abs(column - start - end), test) for column, test in columns)
+        if distance > _OFF or test in found:
+            return None
+        found[test] = value
     return list(found.items())
 
 
@@ -114,6 +155,8 @@ def _reports(lines: Sequence[str]) -> Iterator[Row]:
         if match := _REPORT.fullmatch(line):
             test, records = _REPORTS.get(match[1].casefold().strip()), []
             continue
+        if _HEADING.fullmatch(line):  # of another report, such as CPU utilization
+            test = None
         words = line.split()
         if test is None or not words:
             continue

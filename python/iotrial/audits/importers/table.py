@@ -1,4 +1,4 @@
-"""A text table: comments, directives, a header and rows, as CSV in any of its usual dialects.
+"""A text table: comments, directives, a header and rows, as CSV in any of its usual dialects or as Markdown.
 
 Lines that begin with ``#`` before or between the rows are comments. ``#: key = value`` is a directive with
 metadata of the table (unit, reference, claims). The keys are in docs/auditing.md.
@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from iotrial.audits.importers.cells import Mark, is_missing, parse_cell
 from iotrial.audits.importers.contract import MAX_COLUMNS, MAX_ROWS, label
 from iotrial.errors import RequestError, UnknownName
 
@@ -19,6 +20,8 @@ KEYS = (
     "claim", "same", "traced", "study", "note", "decimal",
 )  # fmt: skip
 MANY = frozenset({"claim", "same", "note", "condition", "value", "ignore"})
+#: what a column can be
+ROLES = ("treatment", "condition", "value", "run", "order", "series", "ignore")
 _LONGEST_LINE = 100_000
 _MOST_DIRECTIVES = 400
 
@@ -43,8 +46,11 @@ class Table:
         return tuple(row[at] for row in self.rows)
 
 
-def read_table(text: str, name: str) -> Table:
-    """Parse a table. Raises RequestError for a missing header, a row longer than the header, or an exceeded limit."""
+def read_table(text: str, name: str, *, roles: bool = False) -> Table:
+    """Parse a table, CSV or Markdown. ``roles``: the user says what each column is, so a header may be missing.
+
+    Raises RequestError for a missing header, a row longer than the header, or an exceeded limit.
+    """
     directives: dict[str, list[str]] = {}
     body = []
     for at, line in enumerate(text.split("\n"), start=1):
@@ -62,9 +68,18 @@ def read_table(text: str, name: str) -> Table:
         r"sep=[,;\t]", body[0].strip(" ")
     ):  # written by spreadsheets; the header shows the delimiter anyway
         del body[0]
-    if len(body) < 2:
+    rows = _cells(body) if body and body[0].lstrip().startswith("|") else None
+    if len(body if rows is None else rows) < 2:
         raise RequestError(f"{name}: not a table: expected a line of column names, then rows")
-    rows = _split(body, name)
+    rows = rows or _split(body, name)
+    if not roles and _is_data(rows[0], rows[1:]):
+        first = ",".join(rows[0])[:60]
+        raise RequestError(
+            f'{name}: the first line ("{first}") holds numbers, so it is no line of column names',
+            hint=f"add such a line, or say what each column is: --columns ROLE,ROLE... of {', '.join(ROLES)}",
+        )
+    if roles and _is_data(rows[0], rows[1:]):
+        rows = [[f"column {at}" for at in range(1, len(rows[0]) + 1)], *rows]
     columns = tuple(_distinct([label(cell) for cell in rows[0]]))
     if len(columns) > MAX_COLUMNS:
         raise RequestError(f"{name}: more than {MAX_COLUMNS} columns")
@@ -79,6 +94,33 @@ def read_table(text: str, name: str) -> Table:
         cells = [cell.strip() for cell in row[: len(columns)]]
         kept.append(tuple(cells + [""] * (len(columns) - len(cells))))
     return Table(name, columns, tuple(kept), {key: tuple(values) for key, values in directives.items()})
+
+
+def _cells(body: Sequence[str]) -> list[list[str]]:
+    """The rows of the first table in Markdown, without the line of dashes."""
+    rows = []
+    for line in body:
+        if not line.lstrip().startswith("|"):
+            break
+        cells = [
+            cell.strip().strip("`*").replace("\\|", "|")
+            for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))
+        ]
+        if not all(re.fullmatch(r":?-+:?", cell) for cell in cells):
+            rows.append(cells)
+    return rows
+
+
+def _is_data(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the first line holds measurements: numbers where the rows have some, other than rising levels (1, 2, 4)."""
+    numbers = []
+    for at, cell in enumerate(first):
+        column = [row[at] for row in rows if at < len(row) and not is_missing(row[at].strip())]
+        if parse_cell(cell, Mark.UNCLEAR) and column and all(parse_cell(one, Mark.UNCLEAR) for one in column):
+            numbers.append(cell.strip())
+    levels = [int(cell) for cell in numbers if cell.isascii() and cell.isdigit() and len(cell) < 10]
+    rising = len(levels) == len(numbers) > 1 and levels == sorted(set(levels))
+    return bool(numbers) and not rising
 
 
 def _directive(found: dict[str, list[str]], text: str, where: str) -> None:

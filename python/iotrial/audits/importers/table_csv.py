@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 
 from iotrial.audits.importers.cells import Mark, Quantity, parse_cell
 from iotrial.audits.importers.columns import Layout, Value, find_layout
-from iotrial.audits.importers.contract import MAX_OBSERVATIONS, Format, Imported, ReadOptions, Source, label
+from iotrial.audits.importers.contract import (
+    MAX_OBSERVATIONS,
+    TABLES,
+    Format,
+    Imported,
+    ReadOptions,
+    Source,
+    label,
+)
 from iotrial.audits.importers.table import Table, read_table
 from iotrial.audits.model import Observation
 from iotrial.errors import RequestError
@@ -20,17 +29,22 @@ _MOST_NAMED = 6
 
 def recognises(text: str) -> bool:
     lines = [line for line in text.split("\n", 2000)[:2000] if line.strip() and not line.startswith("#")]
-    return len(lines) > 1 and any(delimiter in lines[0] for delimiter in ",;\t")
+    return len(lines) > 1 and any(delimiter in lines[0] for delimiter in ",;\t|")
 
 
 def read(source: Source, options: ReadOptions) -> Imported:
-    table = read_table(source.text, source.name)
+    table = read_table(source.text, source.name, roles=bool(options.columns))
+    notes = list(table.directives.get("note", ()))
+    if table.columns[:3] == ("command", "mean", "stddev"):  # hyperfine --export-csv
+        options = replace(options, unit=options.unit or "s")
+        notes.append("hyperfine's CSV holds means; its --export-json holds the time of each run")
     layout = find_layout(table, options)
     if len(table.rows) * len(layout.values) > MAX_OBSERVATIONS:
         raise RequestError(
             f"{source.name}: more than {MAX_OBSERVATIONS} numbers", hint="split the file and audit the parts"
         )
     unread = [f"{name}: {_named(enumerate(table.cells(name), 1), len(table.rows))}" for name in layout.empty]
+    unread += [f"{name}: {why}, not a measurement" for name, why in layout.aside.items()]
     observations = tuple(_observations(source, table, layout, options, unread))
     directives = {key: values[0] for key, values in table.directives.items()}
     return Imported(
@@ -43,9 +57,10 @@ def read(source: Source, options: ReadOptions) -> Imported:
         traced=directives.get("traced"),
         title=directives.get("title"),
         study=directives.get("study"),
-        notes=table.directives.get("note", ()),
+        notes=tuple(notes),
         unread=tuple(unread),
         group_column=layout.group or "",
+        columns=",".join(layout.role(name) for name in table.columns),
     )
 
 
@@ -168,4 +183,4 @@ def _number(layout: Layout, row: tuple[str, ...], at: dict[str, int], name: str 
     return found.value if found is not None and found.measurable else None
 
 
-FORMAT = Format("csv", "CSV", recognises, read, rank=90)
+FORMAT = Format("csv", "CSV", recognises, read, rank=TABLES)

@@ -34,11 +34,16 @@ MOST_FILES = 200
     "--format",
     "form",
     metavar="NAME",
-    help="csv, hyperfine, fio, iozone, bonnie, strace (default: detected).",
+    help="csv, hyperfine, fio, iozone, bonnie, strace, printed (default: detected).",
 )
 @click.option("--group", metavar="COLUMN", help="Column of a table that holds the treatment.")
 @click.option(
     "--value", "values", multiple=True, metavar="COLUMN", help="Column of measured values (repeatable)."
+)
+@click.option(
+    "--columns",
+    metavar="ROLE,...",
+    help="What each column of a table is, in order: treatment, condition, value, run, order, series or ignore.",
 )
 @click.option("--unit", metavar="UNIT", help="Unit of values without one (s, ms, MB/s, ...).")
 @click.option(
@@ -97,6 +102,7 @@ def command(files: tuple[str, ...], as_json: bool, **values: Any) -> None:
         responses=values["responses"],
         claims=values["claims"],
         decimal=values["decimal"],
+        columns=tuple(part.strip() for part in (values["columns"] or "").split(",") if part.strip()),
     )
     refuse_unwritable(values["markdown"], force=values["force"])
     dataset = read([_source(file, alone=len(files) == 1) for file in files], options, form=values["form"])
@@ -108,6 +114,8 @@ def command(files: tuple[str, ...], as_json: bool, **values: Any) -> None:
         click.echo(json.dumps(audit_json(found, answer), indent=1))
         return
     tell(audit_text(found, answer))
+    if dataset.columns:
+        tell(f"\nThe columns were read as --columns {dataset.columns}")
 
 
 def _source(word: str, *, alone: bool) -> Source:

@@ -307,8 +307,8 @@ def without_first(one: AuditedPair) -> bool:
 
 def _needed(audit: Audit, needs: Sequence[Need]) -> str:
     """Format e.g. "10 blocks for this effect, 648 to settle 3 % (block SD 0.17, from these values)"."""
-    effect = joined([_number(need.effect_blocks) for need in needs], last="or")
-    margin = joined([_number(need.margin_blocks) for need in needs], last="or")
+    effect = joined(list(dict.fromkeys(_number(need.effect_blocks) for need in needs)), last="or")
+    margin = joined(list(dict.fromkeys(_number(need.margin_blocks) for need in needs)), last="or")
     sds = joined([f"{need.block_sd:.2g}" for need in needs], last="or")
     basis = "from these values" if needs[0].estimated else "assumed: the values show no scatter"
     return f"{effect} blocks for this effect, {margin} to settle {percent(audit.margin)} (block SD {sds}, {basis})"

@@ -1,0 +1,97 @@
+"""Benchmark suites whose files hold each repeat: google-benchmark and pytest-benchmark (JSON), Phoronix (composite.xml).
+
+Their summaries (mean, median, stddev, complexity) are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+from xml.etree import ElementTree
+
+from iotrial.audits.importers.contract import Format, Imported, ReadOptions, Source, label
+from iotrial.audits.model import Observation
+from iotrial.errors import RequestError
+from iotrial.units import measured
+
+_MOST = 10_000
+
+
+def recognises(text: str) -> bool:
+    head = text.lstrip()[: 1 << 16]
+    if head.startswith("{"):
+        return '"benchmarks"' in text and ('"run_name"' in text or '"machine_info"' in head)
+    return "<PhoronixTestSuite" in head
+
+
+def read(source: Source, _: ReadOptions) -> Imported:
+    """The repeats of each benchmark. Raises RequestError if the file is damaged or has summaries only."""
+    if source.text.lstrip().startswith("<"):
+        return _phoronix(source)
+    try:
+        document = json.loads(source.text)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"{source.name}: not JSON ({str(error)[:100]})") from None
+    rows = document.get("benchmarks") if isinstance(document, dict) else None
+    if not isinstance(rows, list):
+        raise RequestError(f"{source.name}: it has no list of benchmarks")
+    found = [one for row in rows[:_MOST] if isinstance(row, dict) for one in _of_json(source, row)]
+    if not found:
+        raise RequestError(
+            f"{source.name}: holds summaries, but no single times",
+            hint="pytest: --benchmark-save-data; google-benchmark: leave out --benchmark_report_aggregates_only",
+        )
+    return Imported(tuple(found))
+
+
+def _of_json(source: Source, row: dict[str, Any]) -> Iterator[Observation]:
+    condition = (("benchmark", label(row.get("run_name", row.get("name", "?")))),)
+    stats = row.get("stats")
+    if isinstance(stats, dict):  # pytest-benchmark, in seconds
+        for run, raw in enumerate(stats["data"] if isinstance(stats.get("data"), list) else ()):
+            if (value := measured(raw)) is not None:
+                yield Observation(source.stem, "time", "s", value, condition, run=run)
+    elif row.get("run_type") == "iteration" and not row.get("error_occurred"):
+        value, unit = measured(row.get("real_time")), label(row.get("time_unit", "ns"))
+        if value is not None:
+            at = measured(row.get("repetition_index"))
+            yield Observation(
+                source.stem, "real_time", unit, value, condition, run=None if at is None else int(at)
+            )
+
+
+def _phoronix(source: Source) -> Imported:
+    if re.search(r"<!(?:DOCTYPE|ENTITY)", source.text):
+        raise RequestError(f"{source.name}: XML with entities is not read")
+    try:
+        root = ElementTree.fromstring(source.text)
+    except ElementTree.ParseError as error:
+        raise RequestError(f"{source.name}: not XML ({error})") from None
+    observations, unread = [], []
+    for result in list(root.iter("Result"))[:_MOST]:
+        condition = tuple(
+            (key.casefold(), label(text))
+            for key in ("Title", "Description")
+            if (text := result.findtext(key))
+        )
+        for entry in result.iter("Entry"):
+            group, raw = label(entry.findtext("Identifier") or "?"), entry.findtext("RawString") or ""
+            values = [measured(word) for word in raw.split(":")] if raw else []
+            if not values:
+                unread.append(
+                    f"{label(result.findtext('Title') or '?')}, {group}: no single values (RawString)"
+                )
+            observations += [
+                Observation(
+                    group, "rate" if result.findtext("Proportion") == "HIB" else "time",
+                    label(result.findtext("Scale") or ""), value, condition, run=run,
+                )
+                for run, value in enumerate(values)
+                if value is not None
+            ]  # fmt: skip
+    return Imported(tuple(observations), unread=tuple(dict.fromkeys(unread)))
+
+
+FORMAT = Format("suites", "benchmark suite", recognises, read, rank=25)

@@ -1,0 +1,285 @@
+"""Programs that print a line per result, those that are refused by name, and tables that are not what they seem."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iotrial.audits.importers import read
+from iotrial.audits.importers.contract import ReadOptions, source_of
+from iotrial.audits.model import Dataset
+from iotrial.errors import IotrialError, RequestError
+
+DATA = Path(__file__).parents[1] / "data" / "audit" / "printed"
+
+
+def of(text: str, *, name: str = "x.txt", **options: Any) -> Dataset:
+    return read([source_of(text.encode(), name=name)], ReadOptions(**options))
+
+
+def rows(data: Dataset) -> list[tuple[str, str, float, str]]:
+    return [(one.group, one.response, one.value, one.unit) for one in data.observations]
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "response", "unit"),
+    [
+        ("dd.txt", r"copied, ([0-9.]+) s", "time", "s"),
+        ("time.txt", r"real\s+0m([0-9.]+)s", "real", "s"),
+        ("sysbench.txt", r"read, MiB/s:\s+([0-9.]+)", "read", "MiB/s"),
+        ("go.txt", r"([0-9.]+) ns/op", "time", "ns"),
+        ("go.txt", r"([0-9.]+) MB/s", "rate", "MB/s"),
+    ],
+)
+def test_every_printed_result_is_a_run_in_its_unit(name: str, pattern: str, response: str, unit: str) -> None:
+    text = (DATA / name).read_text()
+    expected = [float(number) for number in re.findall(pattern, text)]
+    data = of(text, name=name)
+    assert expected
+    assert [o.value for o in data.observations if o.response == response] == expected
+    assert {o.unit for o in data.observations if o.response == response} == {unit}
+
+
+#: the programs' shapes, with numbers of our own
+SHAPES = {
+    "pgbench": (
+        "transaction type: <builtin: TPC-B (sort of)>\nscaling factor: 10\nnumber of clients: 4\n"
+        "number of transactions actually processed: 1234\nlatency average = 3.25 ms\n"
+        "initial connection time = 9.1 ms\ntps = 1230.5 (without initial connection time)\n",
+        [("x", "latency_average", 3.25, "ms"), ("x", "tps", 1230.5, "1/s")],
+    ),
+    "hdparm": (
+        "\n/dev/sda:\n Timing cached reads:   20000 MB in  2.00 seconds = 9999.5 MB/sec\n"
+        " Timing buffered disk reads: 600 MB in  3.01 seconds = 199.34 MB/sec\n",
+        [("x", "rate", 9999.5, "MB/s"), ("x", "rate", 199.34, "MB/s")],
+    ),
+    "YCSB": (
+        "[OVERALL], RunTime(ms), 1000\n[OVERALL], Throughput(ops/sec), 4321.5\n[READ], AverageLatency(us), 210.5\n",
+        [("x", "RunTime", 1000.0, "ms"), ("x", "throughput", 4321.5, "1/s"), ("x", "AverageLatency", 210.5, "us")],
+    ),
+    "db_bench": (
+        "fillseq      :       3.456 micros/op 289345 ops/sec;   32.0 MB/s\n",
+        [("x", "time", 3.456, "us"), ("x", "rate", 32.0, "MB/s")],
+    ),
+    "CrystalDiskMark": (
+        "CrystalDiskMark 8.0.4 x64\n[Read]\n  SEQ    1MiB (Q=  8, T= 1):  3567.123 MB/s [   3401.9 IOPS] <  2348.49 us>\n"
+        "[Write]\n  SEQ    1MiB (Q=  8, T= 1):  2100.5 MB/s [   2003.2 IOPS] <  3990.01 us>\n",
+        [("x", "rate", 3567.123, "MB/s"), ("x", "rate", 2100.5, "MB/s")],
+    ),
+    "time, decimal comma": ("real\t1m2,5s\nuser\t0m0,1s\nsys\t0m0,0s\n", [
+        ("x", "real", 62.5, "s"), ("x", "user", 0.1, "s"), ("x", "sys", 0.0, "s"),
+    ]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_shapes_of_programs(name: str) -> None:
+    text, expected = SHAPES[name]
+    assert rows(of(text)) == expected
+
+
+def test_what_the_program_says_of_its_work_is_a_condition() -> None:
+    both = SHAPES["CrystalDiskMark"][0]
+    assert [dict(o.condition)["direction"] for o in of(both).observations] == ["Read", "Write"]
+    (reads, *_) = of((DATA / "sysbench.txt").read_text()).observations
+    assert dict(reads.condition) == {"Number of threads": "1", "Block size": "16KiB", "test": "random read"}
+
+
+def test_files_are_runs_of_their_name() -> None:
+    sources = [
+        source_of(f"1000 bytes (1.0 kB) copied, {second} s, 1 kB/s\n".encode(), name=name, alone=False)
+        for name, second in (("ext4-1.txt", 1.5), ("ext4-2.txt", 1.25), ("xfs-1.txt", 2))
+    ]
+    found = [(o.group, o.value) for o in read(sources, ReadOptions()).observations]
+    assert found == [("ext4", 1.5), ("ext4", 1.25), ("xfs", 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "who"),
+    [
+        ("normal.txt", "fio's normal output"),
+        ("terse.txt", "fio's terse output"),
+        ("mpstat.txt", "sysstat"),
+        ("ioping.txt", "ioping"),
+        ("hyperfine.txt", "hyperfine's text output"),
+        ("# hostname;interval;timestamp;CPU;%user\nvm;1;2026-01-01 UTC;-1;5\n", "sadf"),
+        ("1, 23, 0, 4096, 0\n2, 24, 0, 4096, 0\n", "log of fio"),
+        ("  │ old.txt │     new.txt      │\n  │ sec/op  │ sec/op   vs base │\n", "benchstat"),
+    ],
+)  # fmt: skip
+def test_what_is_no_run_is_refused_by_name_with_what_to_do(text: str, who: str) -> None:
+    whole = (DATA / text).read_text() if text.endswith(".txt") else text
+    with pytest.raises(RequestError, match=who) as refused:
+        of(whole)
+    assert refused.value.hint
+
+
+# tables
+
+
+def test_a_table_without_a_header_keeps_its_first_row_or_is_refused() -> None:
+    text = "ext4,101.5\nxfs,120.1\n"
+    with pytest.raises(RequestError, match="holds numbers") as refused:
+        of(text)
+    assert "--columns" in str(refused.value.hint)
+    data = of(text, columns=("treatment", "value"))
+    assert [(group, value) for group, _, value, _ in rows(data)] == [("ext4", 101.5), ("xfs", 120.1)]
+
+
+def test_rising_levels_are_names_of_columns() -> None:
+    assert {group for group, *_ in rows(of("test,1,2,4\nread,10.5,11.5,12.5\n"))} == {"1", "2", "4"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        (("treatment",), "1 roles, but the table has 2"),
+        (("treatment", "nope"), "nope"),
+        (("treatment", "treatment"), "occurs 2 times"),
+        (("treatment", "ignore"), "no column is a value"),
+    ],
+)
+def test_wrong_roles_are_refused(columns: tuple[str, ...], said: str) -> None:
+    with pytest.raises(IotrialError, match=said):
+        of("fs,time_s\nxfs,2\n", columns=columns)
+
+
+def test_the_guess_is_printed_as_the_option_that_repeats_it() -> None:
+    text = "fs,size_kib,time_s,stddev\next4,4,1.5,0.1\nxfs,4,1.25,0.1\n"
+    guess = of(text)
+    assert guess.columns == "treatment,condition,value,ignore"
+    again = of(text, columns=tuple(guess.columns.split(",")))
+    assert again.observations == guess.observations
+
+
+@pytest.mark.parametrize(
+    ("header", "responses"),
+    [
+        ("fs,p50_ms,p95_ms,p99_ms", {"p50", "p95", "p99"}),
+        ("fs,lat_min,lat_avg,lat_max", {"lat_avg"}),
+        ("fs,mean,stddev,±", {"mean"}),
+        ("fs,IOPS [first],IOPS [last],lat us [avg]", {"IOPS [first]", "IOPS [last]", "lat us [avg]"}),
+    ],
+)
+def test_statistics_are_no_treatments(header: str, responses: set[str]) -> None:
+    data = of(f"{header}\next4,1.5,2.5,3.5\nxfs,1.25,2.25,3.25\n")
+    assert {(group, response) for group, response, *_ in rows(data)} == {
+        (group, response) for group in ("ext4", "xfs") for response in responses
+    }
+    assert {o.condition for o in data.observations} == {()}
+
+
+def test_minutes_stay_minutes() -> None:
+    assert {unit for *_, unit in rows(of("array,announced_min,actual_min\na,28.5,43\nb,30,50\n"))} == {"min"}
+
+
+def test_labels_with_a_number_are_labels() -> None:
+    data = of("clients,sync MB/s,async MB/s\n1 Client,10.5,12.5\n2 Clients,20.5,22.5\n")
+    assert {(o.group, o.unit, o.condition) for o in data.observations} == {
+        (group, "MB/s", (("clients", label),))
+        for group in ("sync", "async")
+        for label in ("1 Client", "2 Clients")
+    }
+
+
+def test_a_repeated_column_name_is_no_unit() -> None:
+    assert {(response, unit) for _, response, _, unit in rows(of("fs,time,time\next4,1.5,2.5\n"))} <= {
+        ("time", ""), ("time (2)", ""),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["hyperfine.csv", "hyperfine.md"])
+def test_hyperfines_summaries_are_means_and_say_so(name: str) -> None:
+    data = of((DATA / name).read_text(), name=name)
+    assert {group for group, *_ in rows(data)} == {"sleep 0.01", "sleep 0.02"}
+    assert not {response for _, response, *_ in rows(data)} & {
+        "stddev",
+        "min",
+        "max",
+        "Min",
+        "Max",
+        "Relative",
+    }
+    assert {unit for *_, unit in rows(data)} <= {"s", "ms"}
+    if name.endswith("csv"):
+        written = re.search(r"sleep 0.01,([0-9.]+),", (DATA / name).read_text())
+        assert written is not None
+        assert ("sleep 0.01", "mean", float(written[1]), "s") in rows(data)
+        assert "--export-json" in " ".join(data.notes)
+
+
+def test_two_files_of_hyperfine_keep_their_orders() -> None:
+    def export(*times: float) -> bytes:
+        return json.dumps(
+            {"results": [{"command": "a", "times": times}, {"command": "b", "times": times}]}
+        ).encode()
+
+    data = read(
+        [source_of(export(1, 2), name=name, alone=False) for name in ("x.json", "y.json")], ReadOptions()
+    )
+    assert [(o.series, o.group, o.place) for o in data.observations] == [
+        (series, group, place)
+        for series in ("x.json", "y.json")
+        for group, places in (("a", (0, 1)), ("b", (2, 3)))
+        for place in places
+    ]
+
+
+IOZONE_OLD = (
+    "\tIozone: Performance Test of File I/O\n"
+    "                                                            random  random    bkwd   record   stride\n"
+    "              KB  reclen   write rewrite    read    reread    read   write    read  rewrite     read\n"
+    "            1024       4  100001  100002   100003   100004  100005  100006  100007   100008   100009\n"
+    "            2048       4  200001  200002                     200005  200006\n"
+)
+
+
+def test_iozones_columns_are_those_of_its_header() -> None:
+    found = {
+        (o.response, dict(o.condition)["file_kib"]): o.value
+        for o in of(IOZONE_OLD, name="a.txt").observations
+    }
+    names = (
+        "write",
+        "rewrite",
+        "read",
+        "reread",
+        "random_read",
+        "random_write",
+        "backward_read",
+        "record_rewrite",
+        "stride_read",
+    )
+    assert [found[name, "1024"] for name in names] == list(range(100001, 100010))
+    assert {key[0]: value for key, value in found.items() if key[1] == "2048"} == {
+        "write": 200001, "rewrite": 200002, "random_read": 200005, "random_write": 200006,
+    }  # fmt: skip
+
+
+def test_a_second_table_of_iozone_is_no_repeat_and_a_shifted_row_is_named() -> None:
+    data = of(IOZONE_OLD + "\n" + IOZONE_OLD.replace("10000", "30000"), name="a.txt")
+    assert {o.series for o in data.observations} == {"", "table 2"}
+    between = IOZONE_OLD.split("\n")[2].index("rewrite") + len("rewrite") + 4
+    shifted = of(f"{IOZONE_OLD}{'4096       4':>24}{555:>{between - 24}}\n", name="a.txt")
+    assert not [o for o in shifted.observations if o.value == 555]
+    assert "line 6" in shifted.unread[0]
+
+
+def test_iozones_cpu_report_is_no_rate() -> None:
+    text = '"Writer report"\n "4"\n"64" 31233\n\n"Writer CPU utilization report (Y-axis is percent)"\n "4"\n"64" 12.5\n'
+    assert [o.value for o in of(text).observations] == [31233]
+
+
+def test_old_and_new_lines_of_bonnie_in_one_file_are_both_read() -> None:
+    new = "1.97,1.97,vm,1,1,64M,,100,5,200,6,300,7,400,8,500,9,600,10,16,,,,,11,1,12,1,13,1,14,1,15,1,16,1,,,,,,,,,,,,"
+    old = "vm,64M,101,5,201,6,301,7,401,8,501,9,601.5,10,16,111,1,112,1,113,1,114,1,115,1,116,1"
+    found = [(o.response, o.value, o.condition) for o in of(f"{new}\n{old}\n").observations]
+    assert [v for r, v, _ in found if r == "put_block"] == [200, 201]
+    assert [(v, c) for r, v, c in found if r == "seq_create"] == [
+        (11, (("files", "16"),)),
+        (111, (("files", "16"),)),
+    ]
