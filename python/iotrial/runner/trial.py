@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from iotrial.design.model import Arm, ArmKind, Before, Block, Condition, PlannedRun, WashIn
 from iotrial.design.plan import Plan
 from iotrial.design.treatments import join
-from iotrial.errors import KnobError, LabError, ProbeError, RequestError, TargetError
+from iotrial.errors import KnobError, LabError, NoAnswer, ProbeError, RequestError, TargetError
 from iotrial.lab import health
 from iotrial.lab.knob import RunContext
 from iotrial.runner.outcome import READ_BACK_FAILED, SETTING_CHANGED, UNUSED, Outcome
@@ -373,9 +373,27 @@ class Conductor:
         line.void += rule is not None
         line.count_failures(observations, self._spec)
         line.block_s = time.monotonic() - began
+        self._stop_if_failed(line, observations)
         self._look(line)
         if rule == SETTING_CHANGED:
             self._check_changes(next(str(one) for one in problems if one is not None))
+
+    def _stop_if_failed(self, line: Line, observations: Sequence[Observation]) -> None:
+        """Raise NoAnswer if the user's own command fails in the first block; of a race, only if it fails as it is today.
+
+        A study says what a failure means: there a setting may be on trial for it.
+        """
+        if not self._plan.study.quick or self._plan.study.in_windows or len(line.blocks) != 1:
+            return
+        against = self._spec.race_against
+        for one in observations:
+            if one.failure is not None and one.kind is ArmKind.TREATMENT and against in (None, one.arm):
+                level = " and ".join(f"{name} {label}" for name, label in one.treatment.items())
+                raise NoAnswer(
+                    f"the command fails with {level}: {one.failure}",
+                    hint="try it alone, in the folder of --in. --expect-exit N: this status is success; --ignore-failure: every one "
+                    "is",
+                )
 
     def _run(
         self, condition: Condition, planned: PlannedRun, block: Block, *, wash_in: WashIn | None
