@@ -421,6 +421,10 @@ class Conductor:
         except ProbeError as error:
             self._revive(error)
             outcome = Outcome(failure=error.message)
+        against = self._spec.race_against
+        if outcome.void == READ_BACK_FAILED and against not in (None, planned.arm.name):
+            # in a race an arm that the kernel refuses leaves, like one whose runs fail; the others go on
+            outcome = Outcome(failure=outcome.problem)
         return replace(outcome, checks={**outcome.checks, **checks})
 
     def _unmeasured(self, condition: Condition, run: PlannedRun, block: Block) -> Outcome | None:
