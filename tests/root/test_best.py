@@ -14,7 +14,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from running import iotrial, stored_runs
+from running import NO_INTERVAL, iotrial, stored_runs
 from test_in_place import contents, mounted, queue_of, settings
 
 from iotrial.report.opening import document_of
@@ -117,7 +117,7 @@ def test_an_arm_that_left_a_race_does_not_run_again_and_the_packed_trial_is_chec
 def test_a_level_that_the_kernel_refuses_does_not_end_the_search(state: Path, mounted: Path) -> None:
     before, queue = settings(mounted), queue_of(mounted).resolve()
     script = f"cat f000 > /dev/null; test $(cat {queue}/read_ahead_kb) = 16 || sleep 0.03"
-    refused = "4000000000"  # the kernel takes no more than fit into its type
+    refused = "4096"  # the kernel takes 2048 at most
     found = best(
         "--over", "block.read_ahead_kb=16", "--over", f"block.nr_requests={refused}", "--in", str(mounted), "--yes",
         "--time", "40 s", "--margin", "20 %", "--", "sh", "-c", script,
@@ -160,11 +160,11 @@ def test_an_interrupted_search_goes_on_where_it_stopped(state: Path, tmp_path: P
 
 def test_a_race_without_a_winner_still_confirms_its_best_estimate(state: Path, tmp_path: Path) -> None:
     """Seven settings need more blocks than there is time for; today's and one other do not."""
-    found = best(
-        "-L", "a", "9,1", "-L", "b", "1,2", "-L", "c", "1,2", "--in", str(tmp_path), "--time", "14 s", "--margin", "20 %",
-        "--no-controls", "--", "sleep 0.{a}; : {b} {c}",
+    done = iotrial(
+        "best", "-L", "a", "9,1", "-L", "b", "1,2", "-L", "c", "1,2", "--in", str(tmp_path), "--time", "14 s",
+        "--no-controls", "--", "sleep 0.{a}; : {b} {c}", check=None,
     )  # fmt: skip
-    assert len(found["trials"]) == 2, found
+    assert done.returncode in (0, NO_INTERVAL), done.stderr
     with Store.open(state / "trials.db") as store:
         assert not document_of(store, 1).analysis.races[0].over
         levels = [level.label for level in store.listing()[0][1].header.study.treatment_factors[0].levels]

@@ -16,7 +16,7 @@ from iotrial.design.treatments import join
 from iotrial.errors import KnobError, LabError, NoAnswer, ProbeError, RequestError, TargetError
 from iotrial.lab import health
 from iotrial.lab.knob import RunContext
-from iotrial.runner.outcome import READ_BACK_FAILED, SETTING_CHANGED, UNUSED, Outcome
+from iotrial.runner.outcome import UNUSED, Outcome
 from iotrial.runner.progress import Snapshot, Watcher
 from iotrial.runner.resolve import KnobSetting
 from iotrial.runner.run import NothingPrinted, Runner
@@ -38,6 +38,7 @@ from iotrial.runner.touched import (
 from iotrial.stats.analyse import ConditionState, Spec, analyse, analyse_condition, look_due
 from iotrial.stats.carryover import in_words, wash_in_words
 from iotrial.stats.model import FinalAnalysis, Observation, ObservedBlock
+from iotrial.stats.voids import Void
 from iotrial.store import Store
 from iotrial.store.accounted import NOT_USED as NOT_USED_KIND
 from iotrial.store.accounted import OUTSIDE
@@ -45,7 +46,6 @@ from iotrial.store.model import AFTER_ITSELF, WASH_IN, BlockEnd, RunRecord, Stor
 from iotrial.store.records import observation_of, wash_in_check, washed_in
 
 FAILURES_TO_DROP = 3
-WASH_IN_FAILED = "wash_in_failed"
 READ_BACKS_TO_FAIL = 3
 #: a trial ends when at least this many blocks, and this share of all, are void because something else changed a setting
 CHANGES_TO_END, SHARE_TO_END = 3, 0.25
@@ -349,9 +349,9 @@ class Conductor:
             self._count_use(record)
             observations.append(observation_of(record))
             void = void or _void_of_record(record)
-            if record.checks.get("void") == SETTING_CHANGED:
+            if record.checks.get("void") == Void.SETTING_CHANGED:
                 problems.append(outcome.problem)
-            if outcome.void == READ_BACK_FAILED:
+            if outcome.void == Void.READ_BACK_FAILED:
                 self._count_read_back(outcome)
         rule, level = void or (None, None)
         gap = bool(earlier)
@@ -375,7 +375,7 @@ class Conductor:
         line.block_s = time.monotonic() - began
         self._stop_if_failed(line, observations)
         self._look(line)
-        if rule == SETTING_CHANGED:
+        if rule == Void.SETTING_CHANGED:
             self._check_changes(next(str(one) for one in problems if one is not None))
 
     def _stop_if_failed(self, line: Line, observations: Sequence[Observation]) -> None:
@@ -422,7 +422,7 @@ class Conductor:
             self._revive(error)
             outcome = Outcome(failure=error.message)
         against = self._spec.race_against
-        if outcome.void == READ_BACK_FAILED and against not in (None, planned.arm.name):
+        if outcome.void == Void.READ_BACK_FAILED and against not in (None, planned.arm.name):
             # in a race an arm that the kernel refuses leaves, like one whose runs fail; the others go on
             outcome = Outcome(failure=outcome.problem)
         return replace(outcome, checks={**outcome.checks, **checks})
@@ -441,7 +441,7 @@ class Conductor:
             outcome = Outcome(failure=error.message)
         if outcome.void is None and outcome.failure is None:
             return None
-        return Outcome(void=outcome.void or WASH_IN_FAILED, problem=outcome.problem or outcome.failure)
+        return Outcome(void=outcome.void or Void.WASH_IN_FAILED, problem=outcome.problem or outcome.failure)
 
     def _next_wash_in(self, line: Line) -> WashIn | None:
         """Return the wash-in of a condition's next block; report it where it starts or changes."""
@@ -514,7 +514,7 @@ class Conductor:
 
     def _check_changes(self, problem: str) -> None:
         """Raise LabError if something else changes the settings again and again; it says who that may be."""
-        changed = sum(block.void == SETTING_CHANGED for block in self._ended)
+        changed = sum(block.void == Void.SETTING_CHANGED for block in self._ended)
         if changed < CHANGES_TO_END or changed < SHARE_TO_END * len(self._ended):
             return
         who = self._session.who_changes_settings()
