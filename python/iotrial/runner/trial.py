@@ -22,7 +22,7 @@ from iotrial.runner.resolve import KnobSetting
 from iotrial.runner.run import NothingPrinted, Runner
 from iotrial.runner.session import Session
 from iotrial.runner.signals import StopSignals
-from iotrial.runner.syscall_pass import Accounting
+from iotrial.runner.syscall_pass import A_TENTH, Accounting
 from iotrial.runner.time_account import Part
 from iotrial.runner.touched import (
     NOT_USED,
@@ -54,11 +54,26 @@ VOIDS_TO_DROP = 20  # without one complete block in between
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When to stop: seconds of measuring, complete blocks of each condition, and whether verdicts may stop it."""
+    """When to stop: seconds, complete blocks of each condition, and whether verdicts may stop it.
+
+    ``time_s`` are seconds of measuring or, with ``report_s``, all until the answer: the preparation, what is counted at the end,
+    and so many seconds for the report.
+    """
 
     time_s: float
     blocks: int
     stop_when_decided: bool = True
+    report_s: float | None = None
+
+    def measuring_s(self, prepared_s: float, *, counts: bool) -> float:
+        """Return the seconds for measuring after a preparation of so many seconds: at least half of all.
+
+        ``counts``: system calls or requests are counted at the end.
+        """
+        if self.report_s is None:
+            return self.time_s
+        counting_s = A_TENTH * self.time_s if counts else 0.0
+        return max(self.time_s / 2.0, self.time_s - prepared_s - counting_s - self.report_s)
 
 
 @dataclass(slots=True)
@@ -161,6 +176,8 @@ class Conductor:
         self._number = trial.number
         self._options = trial.header.options
         self._limits = limits
+        #: seconds of measuring after which no block begins
+        self._until_s = limits.time_s
         self._watcher = watcher
         self._signals = signals
         self._runner = Runner(session, injected=spec.injected)
@@ -207,6 +224,8 @@ class Conductor:
         """Measure until decided or the budget is spent. Raises LabError if the lab breaks, Stopped on a signal."""
         self._rehearse()
         self._began_ns = time.monotonic_ns()
+        prepared_s = (self._began_ns - self._time.began_ns) / 1e9
+        self._until_s = self._limits.measuring_s(prepared_s, counts=self._plan.study.account)
         while True:
             waiting = [line.condition for line in self._lines.values() if self._goes_on(line)]
             order = self._rest_of_round(waiting)
@@ -215,7 +234,7 @@ class Conductor:
             for place, condition in enumerate(order, 1):
                 line = self._lines[condition.key]
                 begun = condition.key in self._unfinished
-                if not begun and self.elapsed_s + line.block_s > self._limits.time_s:
+                if not begun and self.elapsed_s + line.block_s > self._until_s:
                     return self._finish()
                 self._block(line)
                 self._show(order[place:])
@@ -570,7 +589,7 @@ class Conductor:
             Snapshot(
                 trial=self._number,
                 elapsed_s=self.elapsed_s,
-                budget_s=self._limits.time_s,
+                budget_s=self._until_s,
                 blocks={other.condition.key: other.complete for other in lines},
                 decided=frozenset(other.condition.key for other in lines if other.decided),
                 conditions=len(self._lines),
