@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from iotrial.errors import KnobError, SettingChanged
+from iotrial.errors import KnobError, SettingChanged, UnsupportedLevel
 from iotrial.lab import cache
 from iotrial.lab.knob import RunContext
 from iotrial.runner import work_server
@@ -37,7 +37,7 @@ class Outcome:
     problem: str | None = None
 
 
-def voided(error: KnobError) -> Outcome:
+def voided(error: KnobError | UnsupportedLevel) -> Outcome:
     """Return the outcome of a run without the setting that it was to have."""
     rule = Void.SETTING_CHANGED if isinstance(error, SettingChanged) else Void.READ_BACK_FAILED
     return Outcome(void=rule, problem=error.message)

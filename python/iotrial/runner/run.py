@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import structs
 
 from iotrial.design.model import Arm, Condition, PlannedRun
-from iotrial.errors import KnobError, LabError, ProbeError, SettingChanged, TargetError
+from iotrial.errors import KnobError, LabError, ProbeError, SettingChanged, TargetError, UnsupportedLevel
 from iotrial.knobs.declaration import Stage
 from iotrial.lab import cache, health
 from iotrial.lab.disk import DiskPlace
@@ -242,7 +242,7 @@ class Runner:
         place = self._session.place_of(condition, run.arm)
         try:
             subject, state, workload = self._prepare(condition, run, turns, place, stretch)
-        except KnobError as error:
+        except (KnobError, UnsupportedLevel) as error:
             health.check(place, error.message)
             return voided(error)
         except LabError as error:
