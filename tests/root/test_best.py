@@ -133,10 +133,27 @@ def test_a_level_that_the_kernel_refuses_does_not_end_the_search(state: Path, mo
 
 
 def test_an_interrupted_search_goes_on_where_it_stopped(state: Path, tmp_path: Path) -> None:
-    words = ["best", "-L", "a", "60,30", "-L", "b", "50,20", "--in", str(tmp_path), "--time", "60 s", "--margin", "10 %"]
+    words = [
+        "best",
+        "-L",
+        "a",
+        "60,30",
+        "-L",
+        "b",
+        "50,20",
+        "--in",
+        str(tmp_path),
+        "--time",
+        "60 s",
+        "--margin",
+        "10 %",
+    ]
     command = ["--", "sleep 0.0{a}; sleep 0.0{b}"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "iotrial", *words, *command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [sys.executable, "-m", "iotrial", *words, *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     )
     until = time.monotonic() + 30
     while time.monotonic() < until and not ((state / "trials.db").exists() and len(stored_runs(state)) > 10):

@@ -1,4 +1,4 @@
-"""The commands of README and of the guides end with an answer in the time that they name, in a folder like that of a reader."""
+"""The commands of README and of the guides end with an answer in the time that they name."""
 
 from __future__ import annotations
 

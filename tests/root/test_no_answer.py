@@ -6,9 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from running import stored_runs, write_study
 
 import program
-from running import stored_runs, write_study
 
 pytestmark = pytest.mark.root
 #: by docs/command-line.md

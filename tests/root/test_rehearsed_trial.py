@@ -56,9 +56,13 @@ def test_what_a_rehearsal_has_no_numbers_for_is_refused(state: Path) -> None:
 
 
 @pytest.mark.parametrize(("size", "flag"), [("1 MiB", "direct"), ("4 TiB", "nonblock")])
-def test_blocks_that_would_all_be_void_are_predicted(state: Path, tmp_path: Path, size: str, flag: str) -> None:
+def test_blocks_that_would_all_be_void_are_predicted(
+    state: Path, tmp_path: Path, size: str, flag: str
+) -> None:
     """Of a warm work that reads past the page cache, and of one whose files are larger than any memory."""
-    study = FAILING[: FAILING.index("[[workload]]")] + f"""
+    study = (
+        FAILING[: FAILING.index("[[workload]]")]
+        + f"""
 [[workload]]
 name = "read"
 kind = "command"
@@ -67,6 +71,7 @@ size = "{size}"
 cache = "warm"
 argv = ["dd", "if={{file}}", "of=/dev/null", "bs=64k", "iflag={flag}"]
 """
+    )
     (tmp_path / "warm.toml").write_text(study)
     done = iotrial("run", str(tmp_path / "warm.toml"), "--rehearse")
     assert done.returncode == 6, done.stdout + done.stderr

@@ -53,7 +53,9 @@ class Recommended(JsonObject, frozen=True):
     today: str
     use: str
     needed: bool
-    shown: Annotated[bool, Meta(description="leaving it out is shown to be worse; if it is the only setting, it is better")]
+    shown: Annotated[
+        bool, Meta(description="leaving it out is shown to be worse; if it is the only setting, it is better")
+    ]
     without: float | None
     low: float | None
     high: float | None

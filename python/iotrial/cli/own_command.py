@@ -154,9 +154,7 @@ own_command_options = with_options(
         metavar="N",
         help="Exit status that means success (0).",
     ),
-    command_group(
-        "-i", "--ignore-failure", is_flag=True, help="Every exit status means success."
-    ),
+    command_group("-i", "--ignore-failure", is_flag=True, help="Every exit status means success."),
     replay_group(
         "--replay",
         metavar="TRACE",

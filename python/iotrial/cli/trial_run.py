@@ -36,7 +36,9 @@ def run_trial(
 
     Raises RequestError and its kin before anything is changed.
     """
-    store, ended = carry_out(study, request, quiet=outputs.as_json, page=outputs.page, sample_s=sample_s, options=options)
+    store, ended = carry_out(
+        study, request, quiet=outputs.as_json, page=outputs.page, sample_s=sample_s, options=options
+    )
     return conclude(store, ended, outputs)
 
 

@@ -147,7 +147,7 @@ def needless(study: Study, effects: Sequence[Effect]) -> tuple[Setting, ...]:
 
 
 def not_shown(study: Study, effects: Sequence[Effect]) -> tuple[Setting, ...]:
-    """Return the settings of a confirmed winner that are not shown to contribute: leaving them out is not shown to be worse."""
+    """Return the settings of a confirmed winner of which it is open whether leaving them out is worse."""
     return tuple(
         setting
         for setting, without in evidence_of_settings(study, effects)

@@ -56,8 +56,8 @@ VOIDS_TO_DROP = 20  # without one complete block in between
 class Limits:
     """When to stop: seconds, complete blocks of each condition, and whether verdicts may stop it.
 
-    ``time_s`` are seconds of measuring or, with ``report_s``, all until the answer: the preparation, what is counted at the end,
-    and so many seconds for the report.
+    ``time_s`` are seconds of measuring or, with ``report_s``, all until the answer: with the preparation, what is counted at
+    the end, and so many seconds for the report.
     """
 
     time_s: float
@@ -410,8 +410,8 @@ class Conductor:
                 level = " and ".join(f"{name} {label}" for name, label in one.treatment.items())
                 raise NoAnswer(
                     f"the command fails with {level}: {one.failure}",
-                    hint="try it alone, in the folder of --in. --expect-exit N: this status is success; --ignore-failure: every one "
-                    "is",
+                    hint="try it alone, in the folder of --in. If its status means success: --expect-exit N, or "
+                    "--ignore-failure",
                 )
 
     def _run(

@@ -233,7 +233,11 @@ def _choices(document: Document, factor: Factor, level: Level, effects: Sequence
             response=first.response,
             better=first.better,
             effect=size_in_words(first)
-            + (f"; without {setting_name(setting.knob, dict(setting.options))} {setting.value}: {size_of(without[setting])}" if setting in without else ""),
+            + (
+                f"; without {setting_name(setting.knob, dict(setting.options))} {setting.value}: {size_of(without[setting])}"
+                if setting in without
+                else ""
+            ),
             conclusion=first.conclusion.words,
             workload=first.workload,
             conditions=tuple(conditions.values()),

@@ -168,7 +168,9 @@ class CommandWork(HasCheck, HasPrograms, ServedWork, frozen=True, kw_only=True):
             )
         ),
     ] = "pipe"
-    expect_exit: Annotated[int, Meta(ge=ANY_EXIT, le=255, description="exit status that means success; -1: any")] = 0
+    expect_exit: Annotated[
+        int, Meta(ge=ANY_EXIT, le=255, description="exit status that means success; -1: any")
+    ] = 0
     run_as: Annotated[Literal["user", "root"], Meta(description="the user who called iotrial, or root")] = (
         "user"
     )

@@ -135,7 +135,7 @@ class _Search:
         )
 
     def run(self, stage: Stage, time_s: float, *, explore: bool = False) -> Document:
-        """Run a stage, or take it from the store. ``explore``: a few blocks without controls, from which nothing is concluded.
+        """Run a stage, or take it from the store. ``explore``: a few blocks without controls, that conclude nothing.
 
         Raises _Cut, and RequestError if a stored stage had other settings.
         """
@@ -290,7 +290,11 @@ class _Search:
 @sure("--alpha", type=click.FloatRange(0, 0.5, min_open=True), metavar="LEVEL", help="Error level (0.05).")
 @sure("--seed", metavar="N", help="A number, or 32 hexadecimal digits.")
 @sure("--no-controls", is_flag=True, help="Run without control arms; the result says so.")
-@sure("--resume", is_flag=True, help="Go on with the last search of the same words in this folder that was interrupted.")
+@sure(
+    "--resume",
+    is_flag=True,
+    help="Go on with the last search of the same words in this folder that was interrupted.",
+)
 @click.option("--html", metavar="FILE", help="Write an HTML report of the last trial to this file.")
 @force_option
 @json_option
