@@ -370,7 +370,7 @@ class Conductor:
             void = void or _void_of_record(record)
             if record.checks.get("void") == Void.SETTING_CHANGED:
                 problems.append(outcome.problem)
-            if outcome.void == Void.READ_BACK_FAILED:
+            if outcome.void == Void.READ_BACK_FAILED and self._spec.race_against is None:
                 self._count_read_back(outcome)
         rule, level = void or (None, None)
         gap = bool(earlier)
@@ -434,17 +434,22 @@ class Conductor:
             checks[WASH_IN] = AFTER_ITSELF
         for _ in range(0 if wash_in is None else wash_in.runs):
             if (wrong := self._unmeasured(condition, before, block)) is not None:
-                return replace(wrong, checks=checks)
+                own = before.arm.name == planned.arm.name
+                return replace(self._judged(planned, wrong) if own else wrong, checks=checks)
         try:
             outcome = self._runner.run(condition, planned, block=block.index)
         except ProbeError as error:
             self._revive(error)
             outcome = Outcome(failure=error.message)
-        against = self._spec.race_against
-        if outcome.void == Void.READ_BACK_FAILED and against not in (None, planned.arm.name):
-            # in a race an arm that the kernel refuses leaves, like one whose runs fail; the others go on
-            outcome = Outcome(failure=outcome.problem)
+        outcome = self._judged(planned, outcome)
         return replace(outcome, checks={**outcome.checks, **checks})
+
+    def _judged(self, planned: PlannedRun, outcome: Outcome) -> Outcome:
+        """Count it as a failure of the arm, not of the block, if the kernel refuses an arm of a race: then this arm leaves."""
+        against = self._spec.race_against
+        if outcome.void != Void.READ_BACK_FAILED or against in (None, planned.arm.name):
+            return outcome
+        return Outcome(failure=outcome.problem)
 
     def _unmeasured(self, condition: Condition, run: PlannedRun, block: Block) -> Outcome | None:
         """Do a run of a wash-in, of which nothing is stored.
