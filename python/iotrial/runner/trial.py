@@ -445,7 +445,7 @@ class Conductor:
         return replace(outcome, checks={**outcome.checks, **checks})
 
     def _judged(self, planned: PlannedRun, outcome: Outcome) -> Outcome:
-        """Count it as a failure of the arm, not of the block, if the kernel refuses an arm of a race: then this arm leaves."""
+        """Count it as a failure of the arm if the kernel refuses an arm of a race: then this arm leaves."""
         against = self._spec.race_against
         if outcome.void != Void.READ_BACK_FAILED or against in (None, planned.arm.name):
             return outcome
