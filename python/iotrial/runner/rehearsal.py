@@ -88,8 +88,12 @@ class Rehearsal:
 
     @property
     def void(self) -> tuple[Rehearsed, ...]:
-        """The workloads whose block would be left out of a trial, for a reason that more work does not take away."""
-        return tuple(one for one in self.workloads if {*one.void} - {Void.COLD_WAS_NOT_COLD})
+        """The workloads of which every run is void, for a reason that more work does not take away."""
+        return tuple(
+            one
+            for one in self.workloads
+            if sum(n for rule, n in one.void.items() if rule != Void.COLD_WAS_NOT_COLD) == one.runs > 0
+        )
 
 
 def too_large_to_be_warm(study: Study, memory_bytes: int) -> Iterator[tuple[str, int]]:
