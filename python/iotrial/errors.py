@@ -146,6 +146,13 @@ class RestoreError(IotrialError):
     exit_status = 5
 
 
+class NoAnswer(IotrialError):
+    """Nothing can be said about the question (exit status 6): the command fails, or no comparison has an interval."""
+
+    code = "no_answer"
+    exit_status = 6
+
+
 class ProbeError(IotrialError):
     """The probe rejected a job, failed during it, or died."""
 

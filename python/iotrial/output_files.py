@@ -102,6 +102,7 @@ def append(path: Path, content: bytes) -> None:
     """Append to a file, all of it or nothing; it is made if it is missing. Raises as ``output_file``."""
     with _said(path), held_folder(path.parent) as folder:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        made = _found(folder, path.name, path, force=True) is None
         with os.fdopen(os.open(path.name, flags, SHARED, dir_fd=folder), "wb") as file:
             before = os.fstat(file.fileno())
             if not stat.S_ISREG(before.st_mode):
@@ -111,6 +112,8 @@ def append(path: Path, content: bytes) -> None:
                 file.flush()
             except OSError:
                 os.ftruncate(file.fileno(), before.st_size)
+                if made:
+                    os.unlink(path.name, dir_fd=folder)
                 raise
 
 

@@ -101,6 +101,15 @@ def test_every_study_in_the_documentation_can_be_planned(
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize(("page", "text"), [*blocks("sh"), *blocks("console")])
+def test_a_command_can_be_pasted_into_a_shell(page: str, text: str) -> None:
+    lines = [line.removeprefix("$ ") for line in text.replace("\\\n", " ").splitlines()]
+    for line in lines:
+        if line.startswith("iotrial "):
+            done = subprocess.run(["sh", "-n", "-c", line], capture_output=True, text=True, check=False)
+            assert done.returncode == 0, f"{page}: {line}: {done.stderr}"
+
+
 def test_links_between_pages_lead_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):

@@ -14,9 +14,11 @@ from typing import Any
 
 import jsonschema
 import pytest
-from running import iotrial, stored_runs
+from running import NO_INTERVAL, iotrial, stored_runs
 from test_in_place import contents, mounted, queue_of, settings
 
+from iotrial.report.opening import document_of
+from iotrial.stats.model import Left
 from iotrial.store import Store
 from trace_files import MIB, Trace
 
@@ -110,6 +112,80 @@ def test_an_arm_that_left_a_race_does_not_run_again_and_the_packed_trial_is_chec
     (found,) = report["trial"]["races"]
     assert found["reference"] == "today"
     assert {one["arm"] for one in found["places"] if one["left"]} >= {"a 90", "a 90 and b 2"}
+
+
+def test_a_level_that_the_kernel_refuses_does_not_end_the_search(state: Path, mounted: Path) -> None:
+    before, queue = settings(mounted), queue_of(mounted).resolve()
+    script = f"cat f000 > /dev/null; test $(cat {queue}/read_ahead_kb) = 16 || sleep 0.03"
+    refused = "4096"  # the kernel takes 2048 at most
+    found = best(
+        "--over", "block.read_ahead_kb=16", "--over", f"block.nr_requests={refused}", "--in", str(mounted), "--yes",
+        "--time", "40 s", "--margin", "20 %", "--", "sh", "-c", script,
+    )  # fmt: skip
+    assert found["verdict"] == "change", found
+    assert [(one["setting"], one["use"]) for one in found["settings"]] == [("read_ahead_kb", "16")]
+    assert settings(mounted) == before
+    race = document_of(Store.open(state / "trials.db"), 1).analysis.races[0]
+    assert {one.arm for one in race.places if one.left is Left.FAILS} == {
+        f"nr_requests {refused}",
+        f"read_ahead_kb 16 and nr_requests {refused}",
+    }
+
+
+def test_an_interrupted_search_goes_on_where_it_stopped(state: Path, tmp_path: Path) -> None:
+    words = [
+        "best",
+        "-L",
+        "a",
+        "60,30",
+        "-L",
+        "b",
+        "50,20",
+        "--in",
+        str(tmp_path),
+        "--time",
+        "60 s",
+        "--margin",
+        "10 %",
+    ]
+    command = ["--", "sleep 0.0{a}; sleep 0.0{b}"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "iotrial", *words, *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    until = time.monotonic() + 30
+    while time.monotonic() < until and not ((state / "trials.db").exists() and len(stored_runs(state)) > 10):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    printed, _ = process.communicate()
+    assert process.returncode == 130
+    assert "--resume" in printed
+    # the settings that were compared so far, best estimates first
+    assert printed.index("a 30 and b 20 ") < printed.index("today ", printed.index("against today's"))
+    first = stored_runs(state)
+    assert iotrial(*words, "--resume", "--", "other", check=None).returncode == 2
+    done = iotrial(*words, "--resume", *command)
+    assert "Use a 30 and b 20" in done.stdout
+    with Store.open(state / "trials.db") as store:
+        stages = store.listing()[0]
+    assert [one.state.value for one in stages] == ["done", "done"]
+    assert len({one.header.options["best"]["seed"] for one in stages}) == 1
+    assert stored_runs(state)[: len(first)] == first
+
+
+def test_a_race_without_a_winner_still_confirms_its_best_estimate(state: Path, tmp_path: Path) -> None:
+    """Seven settings need more blocks than there is time for; today's and one other do not."""
+    done = iotrial(
+        "best", "-L", "a", "9,1", "-L", "b", "1,2", "-L", "c", "1,2", "--in", str(tmp_path), "--time", "14 s",
+        "--no-controls", "--", "sleep 0.{a}; : {b} {c}", check=None,
+    )  # fmt: skip
+    assert done.returncode in (0, NO_INTERVAL), done.stderr
+    with Store.open(state / "trials.db") as store:
+        assert not document_of(store, 1).analysis.races[0].over
+        levels = [level.label for level in store.listing()[0][1].header.study.treatment_factors[0].levels]
+    assert levels[0] == "today"
 
 
 def test_the_schedulers_own_settings_depend_on_it_and_come_back(state: Path, deadline: Path) -> None:

@@ -74,8 +74,7 @@ def contents(folder: Path) -> dict[str, str]:
 
 
 def attempt(*words: str, check: int = 0) -> dict[str, Any]:
-    done = iotrial("try", *words[: words.index("--")], "--json", *words[words.index("--") :], check=None)
-    assert done.returncode == check, done.stderr
+    done = iotrial("try", *words[: words.index("--")], "--json", *words[words.index("--") :], check=check)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from program import iotrial
 
 FAILING = """
@@ -51,3 +53,28 @@ def test_what_a_rehearsal_has_no_numbers_for_is_refused(state: Path) -> None:
         done = iotrial("run", "mount/atime", "--rehearse", *words)
         assert done.returncode == 2
         assert f"--rehearse and {words[0]}" in done.stderr
+
+
+@pytest.mark.parametrize(("size", "flag"), [("1 MiB", "direct"), ("4 TiB", "nonblock")])
+def test_blocks_that_would_all_be_void_are_predicted(
+    state: Path, tmp_path: Path, size: str, flag: str
+) -> None:
+    """Of a warm work that reads past the page cache, and of one whose files are larger than any memory."""
+    study = (
+        FAILING[: FAILING.index("[[workload]]")]
+        + f"""
+[[workload]]
+name = "read"
+kind = "command"
+files = 1
+size = "{size}"
+cache = "warm"
+argv = ["dd", "if={{file}}", "of=/dev/null", "bs=64k", "iflag={flag}"]
+"""
+    )
+    (tmp_path / "warm.toml").write_text(study)
+    done = iotrial("run", str(tmp_path / "warm.toml"), "--rehearse")
+    assert done.returncode == 6, done.stdout + done.stderr
+    assert "would give no answer here: every block of read would be void" in done.stdout
+    assert "compare cold runs" in done.stdout
+    assert not (state / "trials.db").exists()

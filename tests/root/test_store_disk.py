@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from iotrial.errors import IotrialError, StoreError
-from iotrial.output_files import output_file
+from iotrial.output_files import append, output_file
 from iotrial.store import Store
 from iotrial.store.model import RunRecord, TrialHeader, TrialState
 from iotrial.study.catalogue import find
@@ -116,5 +116,7 @@ def test_an_export_onto_a_full_disk_leaves_no_half_file(small_disk: Path) -> Non
         with pytest.raises(IotrialError, match="No space") as caught:
             fill(path, force=force)
         assert "free some space" in (caught.value.hint or "")
+    with pytest.raises(IotrialError, match="No space"):
+        append(small_disk / "summary.md", bytes(2 << 20))
     assert [file.name for file in small_disk.iterdir()] == ["kept.iotrial"]
     assert kept.read_bytes() == b"the one before"

@@ -93,7 +93,7 @@ def test_the_statuses_are_those_of_the_errors_and_of_a_trial_that_ended() -> Non
         if isinstance(value, type) and issubclass(value, errors.IotrialError)
     }
     named = {int(status) for status, _ in STATUSES if status.isdigit()}
-    assert named == raised | {0, finish.EXIT_INVALID, finish.EXIT_FAIL_IF}
+    assert named == raised | {0, finish.EXIT_INVALID, finish.EXIT_FAIL_IF, finish.EXIT_NO_ANSWER}
 
 
 def test_the_documentation_has_the_same_statuses() -> None:

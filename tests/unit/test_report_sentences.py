@@ -9,6 +9,7 @@ from iotrial.report.document import build_document
 from iotrial.report.sentences import Tone
 from iotrial.report.trial_blocks import _effects_lede
 from iotrial.stats.model import Control, Effect, Means, Verdict, VoidCount
+from iotrial.stats.voids import VOID_RULES, Void
 from iotrial.store.model import TrialData, TrialState
 from iotrial.study.model import Better, Response, Role, Scale, Workload
 from iotrial.study.work import Work
@@ -350,10 +351,21 @@ def test_failures_and_voids_are_told_beside_the_verdict() -> None:
     assert (
         "Runs failed: mode 0444 against 0777 (3). A comparison with failures is at best undecided." in details
     )
-    assert (
-        "2 blocks were void and left out by rules that do not depend on the result (cache_not_cold)."
-        in details
-    )
+    assert "2 blocks were void and left out, whatever the result." in details
+    assert "Void: cache_not_cold." in details  # of an older iotrial
+
+
+@pytest.mark.parametrize("rule", list(Void))
+def test_each_rule_for_void_blocks_says_what_happened_why_and_what_to_change(rule: Void) -> None:
+    details = document(
+        [effect(Verdict.FASTER, 0.8, 0.7, 0.9)], void=[VoidCount(rule.value, "0444", 2)]
+    ).summary.details
+    told = " ".join(details)
+    words = VOID_RULES[rule]
+    for clause in (words.what, words.why, words.change[1:]):
+        assert len(clause) > 10
+        assert clause in told
+    assert rule.value not in told
 
 
 def test_a_slow_down_that_is_not_visible_yet_is_told() -> None:

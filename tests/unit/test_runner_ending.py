@@ -134,3 +134,18 @@ def test_time_already_spent_is_what_was_measured_whatever_the_clock_says(
     assert conductor._elapsed_before == 99.1
     # 0.5 s until the first run was stored, then from its start to the last one's
     assert data.trial.duration_s == pytest.approx(0.5 + 99.1 - min(run.started_s for run in data.runs))
+
+
+@pytest.mark.parametrize(
+    ("limits", "prepared_s", "counts", "measuring_s"),
+    [
+        (Limits(45.0, 9), 30.0, True, 45.0),
+        (Limits(45.0, 9, report_s=1.5), 10.0, False, 33.5),
+        (Limits(45.0, 9, report_s=1.5), 10.0, True, 29.0),
+        (Limits(45.0, 9, report_s=1.5), 60.0, True, 22.5),  # an answer needs some blocks
+    ],
+)
+def test_the_time_of_a_trial_is_the_time_until_its_answer(
+    limits: Limits, prepared_s: float, counts: bool, measuring_s: float
+) -> None:
+    assert limits.measuring_s(prepared_s, counts=counts) == pytest.approx(measuring_s)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import click
+from msgspec import Meta
 
 from iotrial.cli.output import tell
 from iotrial.documents import Amount, Count, JsonDocument, JsonObject, json_text
 from iotrial.knobs.declaration import Safety, consequence_of
+from iotrial.report.best import race_rows
 from iotrial.report.durability import level_verdict
 from iotrial.report.notation import capitalised, counted
 from iotrial.report.phrases import size_of
@@ -51,6 +53,9 @@ class Recommended(JsonObject, frozen=True):
     today: str
     use: str
     needed: bool
+    shown: Annotated[
+        bool, Meta(description="leaving it out is shown to be worse; if it is the only setting, it is better")
+    ]
     without: float | None
     low: float | None
     high: float | None
@@ -85,6 +90,17 @@ def print_outcome(outcome: Outcome, *, as_json: bool) -> None:
         tell(line)
 
 
+def _race_table(outcome: Outcome) -> Iterator[str]:
+    """Yield the last race as a table."""
+    raced = next((one for one in reversed(outcome.trials) if one.analysis.races), None)
+    if raced is None:
+        return
+    yield ""
+    rows = list(race_rows(raced.analysis.races[0], raced.analysis.effects))
+    yield from _aligned([("setting", "blocks", "against today's", ""), *rows])
+    yield ""
+
+
 def _price(outcome: Outcome) -> tuple[int, float]:
     runs = sum(len(one.data.runs) for one in outcome.trials)
     return runs, sum(one.trial.duration_s for one in outcome.trials)
@@ -100,6 +116,10 @@ def _lines(outcome: Outcome) -> Iterator[str]:
         for row in settings:
             if row.needed and row.safety is not Safety.HARMLESS:
                 yield f"{row.setting} {row.use}: {row.consequence}."
+    else:
+        yield from _race_table(outcome)
+    if not outcome.trials:
+        return
     yield from _power_cuts(outcome)
     runs, seconds = _price(outcome)
     numbers = [str(one.trial.number) for one in outcome.trials]
@@ -127,7 +147,13 @@ def _table(outcome: Outcome, settings: list[Recommended]) -> Iterator[str]:
     rows = [("setting", "today", "use", "without it", "risk")]
     for one, row in zip(outcome.confirmed.kept, settings, strict=True):
         use = row.use if row.needed else f"{row.today} ({row.use} is not needed)"
+        if row.needed and not one.shown:
+            use = f"{row.use} (not shown to contribute)"
         rows.append((row.setting, row.today, use, _without(one.without), row.safety.value))
+    yield from _aligned(rows)
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for cells in rows:
         yield "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()
@@ -156,6 +182,7 @@ def _settings(outcome: Outcome) -> list[Recommended]:
                 dimension.levels[0].label,
                 level.label,
                 one.needed,
+                one.shown,
                 *_numbers(one.without),
                 consequence.safety,
                 consequence.sentence,

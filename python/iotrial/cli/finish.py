@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from iotrial.cli.output import tell
-from iotrial.errors import IotrialError, RequestError
+from iotrial.errors import IotrialError, NoAnswer, RequestError
 from iotrial.output_files import append, output_file, refuse_taken
 from iotrial.paths import state_folder
 from iotrial.report.jsonreport import report_json
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 EXIT_INVALID = 3
 EXIT_FAIL_IF = 4
+EXIT_NO_ANSWER = NoAnswer.exit_status
 LONGEST_NAME = 80
 #: environment variable with the file of Markdown that GitHub shows as the job summary
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
@@ -193,10 +194,14 @@ def conclude(store: Store, ended: Ended, outputs: Outputs) -> int:
 
 
 def status_of(document: Document, fail_if: tuple[str, ...]) -> int:
-    """Return 0 whatever the verdict, 3 for an invalid trial, 4 if a main effect meets ``--fail-if`` or a guard stopped it."""
+    """Return 0 whatever the verdict, 3 for an invalid trial, 4 if a main effect meets ``--fail-if`` or a guard stopped it, 6
+    if no comparison has an interval."""
     if document.data.guarded:
         return EXIT_FAIL_IF
     if not document.valid:
         return EXIT_INVALID
-    verdicts = {row.effect.verdict.value for row in document.primary if row.effect.kind == "main"}
+    main = [row.effect for row in document.primary if row.effect.kind == "main"]
+    if all(effect.low is None and effect.high is None for effect in main):
+        return EXIT_NO_ANSWER
+    verdicts = {effect.verdict.value for effect in main}
     return EXIT_FAIL_IF if verdicts & set(fail_if) else 0

@@ -32,6 +32,10 @@ STATUSES: tuple[tuple[str, str], ...] = (
         "A change could not be undone; its journal entry is kept, and `iotrial restore` tries again. Or the "
         "undo journal was lost or damaged while the trial ran.",
     ),
+    (
+        "6",
+        "No answer: the command fails, every block is void, or no comparison has an interval yet.",
+    ),
     ("128 + N", "Ended by signal N (130: Ctrl-C), after all changes were undone."),
 )
 

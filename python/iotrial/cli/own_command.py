@@ -22,6 +22,7 @@ from iotrial.study.places import IN_PLACE
 from iotrial.terminal import escape
 from iotrial.traces.reading import ReplayNeeds, replay_needs
 from iotrial.units import format_bytes, format_duration, parse_duration, parse_size
+from iotrial.workloads.command import ANY_EXIT
 from iotrial.workloads.output import pattern_of
 
 ORIGIN = "the command line"
@@ -44,6 +45,7 @@ _OF_A_COMMAND = {
     "units": "--unit",
     "better": "--better",
     "expect_exit": "--expect-exit",
+    "ignore_failure": "--ignore-failure",
     "stdout": "--output",
 }
 
@@ -152,6 +154,7 @@ own_command_options = with_options(
         metavar="N",
         help="Exit status that means success (0).",
     ),
+    command_group("-i", "--ignore-failure", is_flag=True, help="Every exit status means success."),
     replay_group(
         "--replay",
         metavar="TRACE",
@@ -257,7 +260,7 @@ def wish_of(settings: tuple[str, ...], after: tuple[str, ...], values: dict[str,
         prepare=values["prepare"],
         cleanup=values["cleanup"],
         printed=tuple(printed),
-        expect_exit=values["expect_exit"],
+        expect_exit=ANY_EXIT if values["ignore_failure"] else values["expect_exit"],
         stdout=values["stdout"] or "pipe",
         margin=values["margin"],
         time=values["time"],

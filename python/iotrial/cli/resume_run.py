@@ -14,7 +14,7 @@ from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
 from iotrial.paths import store_path
 from iotrial.runner.resolve import resolve
-from iotrial.runner.start import consent_of, copied_of, located_of, resume
+from iotrial.runner.start import Ended, consent_of, copied_of, located_of, resume
 from iotrial.runner.trial import Limits
 from iotrial.store import Store
 from iotrial.store.model import Continuation, StoredTrial, TrialData
@@ -45,26 +45,50 @@ def go_on(
         data = store.data(ref)
         _check(data, refuse, fleet_hint)
         header = data.trial.header
-        options: dict[str, Any] = dict(header.options)
-        plan = Plan.stored(header.study, header.seed, options)
-        limits, further = chosen(data, plan)
-        resolved = resolve(
-            header.study,
-            root=os.geteuid() == 0,
-            lab=str(options["lab"]),
-            explicit=set(options.get("asked", ())),
-            trust=trust or header.study.trusted,
-            consent=consent_of(header),
-            located=located_of(header),
-            copy_from=copied_of(header),
-        )
-        if "consented" not in options and not resolved.study.trusted:  # begun before consent was needed
-            show_intent(resolved, str(options.get("folder", "")), ())
-            ask_consent(resolved.study, trust=trust)
-        with watcher_for(plan, quiet=as_json, store=store.path) as watcher:
-            engine = engine_of(resolved.study)
-            ended = resume(resolved, plan, store, data, limits, watcher, further=further, engine=engine)
+        limits, further = chosen(data, Plan.stored(header.study, header.seed, header.options))
+        ended = measure_more(store, data, limits, further=further, trust=trust, quiet=as_json)
         return conclude(store, ended, Outputs(as_json=as_json, html=html, force=force))
+
+
+def measure_more(
+    store: Store,
+    data: TrialData,
+    limits: Limits | None = None,
+    *,
+    quiet: bool,
+    further: Continuation | None = None,
+    trust: bool = False,
+) -> Ended:
+    """Measure more blocks of a stored trial. ``further``: of one that had ended. ``limits``: None for those that it has."""
+    header = data.trial.header
+    options: dict[str, Any] = dict(header.options)
+    if limits is None and further is not None:
+        limits = Limits(further.time_s, further.blocks, stop_when_decided=not further.no_stop)
+    plan = Plan.stored(header.study, header.seed, options)
+    resolved = resolve(
+        header.study,
+        root=os.geteuid() == 0,
+        lab=str(options["lab"]),
+        explicit=set(options.get("asked", ())),
+        trust=trust or header.study.trusted,
+        consent=consent_of(header),
+        located=located_of(header),
+        copy_from=copied_of(header),
+    )
+    if "consented" not in options and not resolved.study.trusted:  # begun before consent was needed
+        show_intent(resolved, str(options.get("folder", "")), ())
+        ask_consent(resolved.study, trust=trust)
+    with watcher_for(plan, quiet=quiet, store=store.path) as watcher:
+        return resume(
+            resolved,
+            plan,
+            store,
+            data,
+            limits or limits_so_far(data),
+            watcher,
+            further=further,
+            engine=engine_of(resolved.study),
+        )
 
 
 def _check(data: TrialData, refuse: Callable[[StoredTrial], None], fleet_hint: str) -> None:

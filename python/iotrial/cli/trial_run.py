@@ -20,6 +20,9 @@ from iotrial.store import Store
 if TYPE_CHECKING:
     from iotrial.study.model import Study
 
+#: seconds that the program takes to start and to report, without and with a page of figures
+REPORT_S, PAGE_S = 1.5, 4.5
+
 
 def run_trial(
     study: Study,
@@ -33,7 +36,9 @@ def run_trial(
 
     Raises RequestError and its kin before anything is changed.
     """
-    store, ended = carry_out(study, request, quiet=outputs.as_json, sample_s=sample_s, options=options)
+    store, ended = carry_out(
+        study, request, quiet=outputs.as_json, page=outputs.page, sample_s=sample_s, options=options
+    )
     return conclude(store, ended, outputs)
 
 
@@ -43,10 +48,12 @@ def carry_out(
     *,
     quiet: bool,
     agreed: bool = False,
+    page: bool = False,
     sample_s: float | None = None,
     options: Mapping[str, object] = MappingProxyType({}),
 ) -> tuple[Store, Ended]:
     """Run a trial to its end. ``options`` are added to those in its header. ``agreed``: the user has seen what it changes.
+    ``page``: its report has a page with figures.
 
     Raises RequestError and its kin before anything is changed.
     """
@@ -54,7 +61,13 @@ def carry_out(
     sample_s = sample_s or study.sample_s
     plan = make_plan(resolved, request.seed, controls=request.controls)
     budget = resolved.study.budget
-    limits = Limits(budget.time_s, budget.blocks, stop_when_decided=not request.no_stop)
+    engine = engine_of(resolved.study)
+    limits = Limits(
+        budget.time_s,
+        budget.blocks,
+        stop_when_decided=not request.no_stop,
+        report_s=None if engine is not None else PAGE_S if page else REPORT_S,
+    )
     folder = default_folder(resolved, request.on)
     if not agreed:
         seek_consent(resolved, folder, trust=request.trust, yes=request.yes)
@@ -66,7 +79,7 @@ def carry_out(
             store,
             limits,
             watcher,
-            engine=engine_of(resolved.study),
+            engine=engine,
             folder=folder,
             seed_chosen=request.seed is not None,
             options={

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from iotrial.errors import RequestError, UnsupportedLevel
 from iotrial.lab.knob import RunContext, a_lab
+from iotrial.stats.voids import Void
 
 ON_A_DISK = ("cold-files", "cold-data", "cold-system", "warm", "as-is")
 #: cache states by kind of lab; the first is what ``cold`` means there
@@ -84,15 +85,15 @@ def prepare(subject: RunContext, state: str) -> None:
 
 def void_rule(
     state: str, *, bytes_read: int, bytes_expected: int, bytes_kept: int = 0, most_kept: int = 0
-) -> str | None:
+) -> Void | None:
     """Return the rule that voids a block, or None.
 
     ``bytes_expected``: what the work reads with an empty cache. ``bytes_kept``: what the kernel kept of its files.
     """
     if state.startswith("cold") and bytes_kept > most_kept:
-        return "cold_data_was_kept"
+        return Void.COLD_DATA_WAS_KEPT
     if state.startswith("cold") and bytes_read < bytes_expected:
-        return "cold_was_not_cold"
+        return Void.COLD_WAS_NOT_COLD
     if state == "warm" and bytes_read > 0:
-        return "warm_was_not_warm"
+        return Void.WARM_WAS_NOT_WARM
     return None

@@ -37,6 +37,7 @@ from iotrial.runner.trial import Conductor, Line
 from iotrial.stats.contrast import Responses, Runs
 from iotrial.stats.guard import log_harm
 from iotrial.stats.model import ObservedBlock
+from iotrial.stats.voids import Void
 from iotrial.store.accounted import GUARD
 from iotrial.store.checks import LEAD_IN, WINDOW
 from iotrial.store.model import TrialState
@@ -45,10 +46,6 @@ from iotrial.terminal import escape
 from iotrial.units import format_duration, format_percent
 from iotrial.workloads.live import Guard, LiveWork, hours_of, work_of
 
-#: rules by which a block is void
-METRIC_LOST, NO_VALUE, CLOCK_SET, SLEPT, LATE, CUT_OFF = (
-    "metric_lost", "window_without_value", "clock_set", "machine_slept", "window_late", "cut_off",
-)  # fmt: skip
 #: how often hard limits are checked and the heartbeat is written
 TICK_S = 1.0
 #: a clock that has moved by more against the monotonic one was set; NTP slews at most 0.5 ms in a second
@@ -85,15 +82,15 @@ class _Clocks:
         monotonic = time.monotonic()
         return cls(time.time() - monotonic, time.clock_gettime(time.CLOCK_BOOTTIME) - monotonic)
 
-    def disturbed(self) -> tuple[str, str] | None:
+    def disturbed(self) -> tuple[Void, str] | None:
         """Return the rule and what has happened since, if the clock was set or the machine slept."""
         now = _Clocks.now()
         slept = now.since_boot_s - self.since_boot_s
         if slept > SLEEP_S:
-            return SLEPT, f"the machine slept for {format_duration(slept)}"
+            return Void.SLEPT, f"the machine slept for {format_duration(slept)}"
         step = now.of_day_s - self.of_day_s
         if abs(step) > CLOCK_STEP_S:
-            return CLOCK_SET, f"the clock was set by {step:+.1f} s"
+            return Void.CLOCK_SET, f"the clock was set by {step:+.1f} s"
         return None
 
 
@@ -102,7 +99,7 @@ class LiveConductor(Conductor):
 
     def run(self) -> TrialState:
         session, work = self._live, self._work
-        self._void_from: tuple[str, str, int] | None = None
+        self._void_from: tuple[Void, str, int] | None = None
         self._spent_s = self._changed_s = self._held_up_s = 0.0
         self._over: dict[Guard, float] = {}
         self._lost = False
@@ -160,7 +157,7 @@ class LiveConductor(Conductor):
         self._void_from = None
         if line.condition.key in self._unfinished:
             why = "the trial was cut off in the middle of this block, so its windows are too far apart"
-            self._void_from = CUT_OFF, why, line.next_index
+            self._void_from = Void.CUT_OFF, why, line.next_index
         elif not self._ready():
             return  # the time is up
         super()._block(line)
@@ -272,10 +269,10 @@ class LiveConductor(Conductor):
             began = time.monotonic()
             outcome = self._window(condition, planned, block, lead_in)
         except WindowVoid as error:
-            outcome = Outcome(void=NO_VALUE, problem=error.message)
+            outcome = Outcome(void=Void.NO_VALUE, problem=error.message)
         except MetricLost as error:
             self._lose()
-            outcome = Outcome(void=METRIC_LOST, problem=error.message)
+            outcome = Outcome(void=Void.METRIC_LOST, problem=error.message)
         except KnobError as error:
             outcome = voided(error)
         self._count(planned.arm, time.monotonic() - began)
@@ -338,7 +335,7 @@ class LiveConductor(Conductor):
         disturbed = clocks.disturbed()
         late_s = max(ended - end, began - switched - work.washout_s, self._held_up_s)
         if disturbed is None and late_s > LATE_S:
-            disturbed = LATE, f"a part of the window was {late_s:.1f} s late"
+            disturbed = Void.LATE, f"a part of the window was {late_s:.1f} s late"
         return Outcome(
             responses=found,
             checks={

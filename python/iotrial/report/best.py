@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from iotrial.knobs.declaration import Safety, consequence_of
-from iotrial.report.notation import counted, joined, percent, some
+from iotrial.report.notation import counted, joined, percent, plain, some
 from iotrial.report.phrases import label, size_in_words, size_of
 from iotrial.report.safety import NO_RISKS, Risks, changed, setting_name
-from iotrial.stats.model import Conclusion, Effect, Left, Race
+from iotrial.stats.model import Conclusion, Effect, Left, Race, Verdict
 from iotrial.study.model import Better, Setting, Study
 
 _MOST_NAMES = 4
@@ -35,6 +35,20 @@ def recommended(study: Study, race: Race) -> str | None:
         return (not harmless, len(changes), effect)
 
     return min(names, key=order)
+
+
+def candidate(study: Study, race: Race) -> str | None:
+    """Return the arm to compare with today's settings on fresh blocks; None if today's are best by all estimates.
+
+    It is the recommended one. If a race ended without any, it is the best by estimate: two settings alone need fewer blocks
+    than many.
+    """
+    found = recommended(study, race)
+    if found is not None or race.over:
+        return found
+    lower = [one for one in race.places if one.left is None and one.effect is not None]
+    lower = [one for one in lower if one.arm != race.reference and race.sign * (one.effect or 0.0) < 0.0]
+    return min(lower, key=lambda one: race.sign * (one.effect or 0.0)).arm if lower else None
 
 
 def race_finding(race: Race, effects: Sequence[Effect], study: Study, *, margin: float) -> str:
@@ -92,10 +106,14 @@ def confirmation_finding(effects: Sequence[Effect], study: Study, measured: Risk
         if harm is not None:
             return f"keep today's settings: with {new}, {found}, but it {harm}"
         idle = needless(study, effects)
-        if not idle:
-            return f"use {new}: {found}"
-        kept = described([one for one in settings if one not in idle])
-        return f"use {kept}: {found}, measured with {described(idle)}, which is not needed"
+        kept = [one for one in settings if one not in idle]
+        open_ = [described([one]) for one in kept if len(kept) > 1 and one in not_shown(study, effects)]
+        words = f"use {described(kept)}{' together' if open_ else ''}: {found}"
+        if idle:
+            words += f", measured with {described(idle)}, which is not needed"
+        if open_:
+            words += f"; not shown to contribute: {joined(open_)}"
+        return words
     if whole.conclusion is Conclusion.UNDECIDED:
         return f"undecided: {new} may be better than today's settings, but fresh blocks do not show it"
     return f"keep today's settings: on fresh blocks, {new} is not better"
@@ -126,6 +144,27 @@ def needless(study: Study, effects: Sequence[Effect]) -> tuple[Setting, ...]:
     return max(
         idle, key=lambda some: sum(consequence_of(s).safety is not Safety.HARMLESS for s in some), default=()
     )
+
+
+def not_shown(study: Study, effects: Sequence[Effect]) -> tuple[Setting, ...]:
+    """Return the settings of a confirmed winner of which it is open whether leaving them out is worse."""
+    return tuple(
+        setting
+        for setting, without in evidence_of_settings(study, effects)
+        if not _is_worse(without) and not as_good(without)
+    )
+
+
+def _is_worse(effect: Effect) -> bool:
+    return effect.verdict in (Verdict.SLOWER, Verdict.WORSE)
+
+
+def evidence_of_settings(study: Study, effects: Sequence[Effect]) -> Iterator[tuple[Setting, Effect]]:
+    """Yield the settings of a confirmed winner, each with the effect of leaving it out."""
+    _, without = confirming_effects(effects, study.treatment_factors[0].reference)
+    for one in without:
+        for setting in _left_out(study, one):
+            yield setting, one
 
 
 def _left_out(study: Study, effect: Effect) -> tuple[Setting, ...]:
@@ -173,9 +212,13 @@ def race_rows(race: Race, effects: Sequence[Effect]) -> Iterator[tuple[str, str,
     """Yield for each arm its name, its blocks, its effect against the reference, and how it stands; the best first."""
     found = effects_of(race, effects)
     for one in sorted(race.places, key=lambda one: (one.left is not None, race.sign * (one.effect or 0.0))):
-        effect = (
-            "reference" if one.arm == race.reference else size_of(found[one.arm]) if one.arm in found else ""
-        )
+        own = found.get(one.arm)
+        if one.arm == race.reference:
+            effect = "reference"
+        elif own is not None and (own.low is not None or own.high is not None):
+            effect = size_of(own)
+        else:
+            effect = "" if one.effect is None else f"{plain(math.exp(one.effect))} times, no interval yet"
         if one.left is not None:
             stands = _WHY[one.left].format(label(one.because_of or ""))
         else:

@@ -22,6 +22,7 @@ from iotrial.report.notation import (
     quantity,
 )
 from iotrial.stats.model import Conclusion, Effect
+from iotrial.stats.voids import VOID_RULES, Void
 from iotrial.study.model import MEAN, TYPICAL, Better, Scale
 from iotrial.terminal import escape
 
@@ -32,16 +33,6 @@ SIZE_OPEN = ", size open"
 MOST_APART = 4.0
 SMALLER = "Any effect is smaller than "
 TIME_UNITS = frozenset({"s", "ms", "us", "µs", "ns"})
-
-#: rules by which blocks are void, in words: what happened, and what to change
-VOID_RULES = {
-    "cold_was_not_cold": "a cold run read less from the device than its files take, so they were in memory: other programs "
-    "read them meanwhile, or the command reads other files in each run",
-    "cold_data_was_kept": "the kernel kept the data of files in memory that were to be cold: stop the programs that have "
-    "them mapped or locked",
-    "warm_was_not_warm": "a warm run had to read from the device",
-    "setting_changed": "something else changed a setting during a run: stop what does it, such as tuned or a udev rule",
-}
 
 # Reasons of the analysis for an inconclusive effect.
 REASONS = {
@@ -72,6 +63,12 @@ VERDICT_STYLES = {
     "undecided": "dim",
     "no verdict": "bold red",
 }
+
+
+def void_in_words(rule: str) -> str:
+    """Return what a rule for void blocks means and what to change; the rule itself if a stored trial has one of old."""
+    known = VOID_RULES.get(Void(rule)) if rule in {*Void} else None
+    return escape(rule) if known is None else known.sentence
 
 
 class Kind(StrEnum):

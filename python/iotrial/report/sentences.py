@@ -51,7 +51,7 @@ from iotrial.report.notation import (
     some,
 )
 from iotrial.report.outlook import FirstInterval, first_interval, further_s
-from iotrial.report.phrases import VOID_RULES, level_name, spoken
+from iotrial.report.phrases import level_name, spoken, void_in_words
 from iotrial.report.replays import on_replay
 from iotrial.report.risks import risk_note
 from iotrial.report.safety import NO_RISKS, Risks, risks_of
@@ -522,8 +522,9 @@ def _on_losses(trial: StoredTrial, analysis: Analysis, effects: Sequence[Effect]
         yield f"{runs} failed: {where}. A comparison with failures is at best undecided."
     if void := sum(count.count for count in analysis.void):
         were = "was" if void == 1 else "were"
-        rules = joined(dict.fromkeys(VOID_RULES.get(c.rule, escape(c.rule)) for c in analysis.void))
-        yield f"{counted(void, 'block')} {were} void and left out by rules that do not depend on the result ({rules})."
+        yield f"{counted(void, 'block')} {were} void and left out, whatever the result."
+        for rule in dict.fromkeys(count.rule for count in analysis.void):
+            yield f"Void: {void_in_words(rule)}."
 
 
 def _on_overload(workload: Workload, evidence: Sequence[EvidenceRow]) -> Iterator[str]:

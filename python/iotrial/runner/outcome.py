@@ -7,19 +7,18 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from iotrial.errors import KnobError, SettingChanged
+from iotrial.errors import KnobError, SettingChanged, UnsupportedLevel
 from iotrial.lab import cache
 from iotrial.lab.knob import RunContext
 from iotrial.runner import work_server
 from iotrial.runner.counters import counted, summed
 from iotrial.runner.sampling import series_of
 from iotrial.runner.touched import Touched, elsewhere_bytes, is_unused
+from iotrial.stats.voids import Void
 from iotrial.store.checks import BY_SECOND, FACTS, SERIES, by_word
 from iotrial.study.work import TO_DISK, JobContext, Work, to_take_off
 
 KERNEL_BLOCK = 512
-#: rules that void a block: the kernel does not take a setting; something else has changed it since
-READ_BACK_FAILED, SETTING_CHANGED = "read_back_failed", "setting_changed"
 #: Key among the checks of a run that made no use of the lab's devices.
 UNUSED = "unused"
 
@@ -34,13 +33,13 @@ class Outcome:
     checks: Mapping[str, object] = field(default_factory=dict)
     started_ns: int = 0
     failure: str | None = None
-    void: str | None = None
+    void: Void | None = None
     problem: str | None = None
 
 
-def voided(error: KnobError) -> Outcome:
+def voided(error: KnobError | UnsupportedLevel) -> Outcome:
     """Return the outcome of a run without the setting that it was to have."""
-    rule = SETTING_CHANGED if isinstance(error, SettingChanged) else READ_BACK_FAILED
+    rule = Void.SETTING_CHANGED if isinstance(error, SettingChanged) else Void.READ_BACK_FAILED
     return Outcome(void=rule, problem=error.message)
 
 

@@ -8,8 +8,9 @@ measurements mean nothing, and are neither shown nor stored.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta, structs
@@ -24,9 +25,11 @@ from iotrial.runner.progress import Watcher
 from iotrial.runner.resolve import Resolved
 from iotrial.runner.start import Ended, begin
 from iotrial.runner.trial import Limits
+from iotrial.stats.voids import Void
 from iotrial.store import Store
 from iotrial.store.model import TrialData
 from iotrial.study.model import LabSpec, Setting, Study, Workload
+from iotrial.study.reader import CACHE_KNOB
 from iotrial.study.select import WORKLOAD, select
 from iotrial.study.work import Work
 from iotrial.units import UnitError, parse_size
@@ -49,6 +52,8 @@ ROOM = 4
 #: A block with more runs is run in part.
 MOST_ARMS = 12
 A_LONG_TIME_S = 1e6
+#: the cache state in which nothing is read from a device
+WARM = "warm"
 
 
 Once = Annotated[int, Meta(ge=1)]
@@ -80,6 +85,32 @@ class Rehearsal:
     def failures(self) -> int:
         """Number of failed runs."""
         return sum(sum(one.failures.values()) for one in self.workloads)
+
+    @property
+    def void(self) -> tuple[Rehearsed, ...]:
+        """The workloads of which every run is void, for a reason that more work does not take away."""
+        return tuple(
+            one
+            for one in self.workloads
+            if sum(n for rule, n in one.void.items() if rule != Void.COLD_WAS_NOT_COLD) == one.runs > 0
+        )
+
+
+def too_large_to_be_warm(study: Study, memory_bytes: int) -> Iterator[tuple[str, int]]:
+    """Yield the workloads that are to find their files in the page cache although these are larger than the memory, with the
+    size of the files of one run in bytes."""
+    caches = {s.value for s in study.settings if s.knob == CACHE_KNOB}
+    sizes = [int(s.value) for s in study.settings if s.knob == "file.size"]
+    for one in study.workloads:
+        needed = one.work.files * max(one.work.size_bytes, *sizes, 0)
+        if (one.cache == WARM or WARM in caches) and needed > memory_bytes and not one.work.may_read_warm():
+            yield one.name, needed
+
+
+def available_memory() -> int:
+    """Return the bytes that programs and the page cache of this machine can still have."""
+    lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
 
 
 def cut_down(study: Study) -> Study:

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import structs
 
 from iotrial.design.model import Arm, Condition, PlannedRun
-from iotrial.errors import KnobError, LabError, ProbeError, SettingChanged, TargetError
+from iotrial.errors import KnobError, LabError, ProbeError, SettingChanged, TargetError, UnsupportedLevel
 from iotrial.knobs.declaration import Stage
 from iotrial.lab import cache, health
 from iotrial.lab.disk import DiskPlace
@@ -25,7 +25,6 @@ from iotrial.lab.place import FULL, Place
 from iotrial.runner import file_server, mkfs_run
 from iotrial.runner.guest import MachineSpec
 from iotrial.runner.outcome import (
-    SETTING_CHANGED,
     Outcome,
     failure_of,
     outcome_of,
@@ -39,6 +38,7 @@ from iotrial.runner.time_account import Part
 from iotrial.runner.touched import Touched
 from iotrial.runner.trace_job import Counted, TraceCounts, counts_of, request_fields
 from iotrial.runner.work_server import Serving
+from iotrial.stats.voids import Void
 from iotrial.study.model import Role, Workload
 from iotrial.study.work import HasCheck, LabContext, Step, varied
 
@@ -104,7 +104,7 @@ class Runner:
         """Set, prepare, measure, verify. Raises only if the lab itself is broken."""
         try:
             outcome = self._run(condition, run, block)
-            self._changed = outcome.void == SETTING_CHANGED
+            self._changed = outcome.void == Void.SETTING_CHANGED
             return outcome
         except BaseException as error:
             if not isinstance(error, Exception):  # a signal: the probe is still busy, and will be killed
@@ -242,7 +242,7 @@ class Runner:
         place = self._session.place_of(condition, run.arm)
         try:
             subject, state, workload = self._prepare(condition, run, turns, place, stretch)
-        except KnobError as error:
+        except (KnobError, UnsupportedLevel) as error:
             health.check(place, error.message)
             return voided(error)
         except LabError as error:

@@ -6,9 +6,9 @@ Changing the scheduler changes other settings of the queue; these are rewritten 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 
-from iotrial.errors import KnobError, LabError, SettingChanged, TargetError
+from iotrial.errors import KnobError, LabError, SettingChanged, TargetError, UnsupportedLevel
 from iotrial.knobs.block import NR_REQUESTS
 from iotrial.knobs.declaration import Stage
 from iotrial.lab import registry
@@ -21,7 +21,7 @@ from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.lab.machine.others import suspects
 from iotrial.lab.place import Place
 from iotrial.runner.resolve import KnobSetting, Resolved
-from iotrial.study.model import Setting
+from iotrial.study.model import DesignKind, Setting
 
 
 class Settings:
@@ -92,8 +92,15 @@ class Settings:
         if subject.place.forgets_settings:
             return  # not yet created as runs will use it; the setting may not even exist
         for turn in varied:
-            turn.write(subject)
-            turn.verify(subject)
+            with self._refusals():
+                turn.write(subject)
+                turn.verify(subject)
+
+    def _refusals(self) -> AbstractContextManager[None]:
+        """Suppress the refusal of a level in a race: there the level leaves with its first runs, and the others go on."""
+        if self._resolved.study.design.kind is DesignKind.RACE:
+            return suppress(KnobError, UnsupportedLevel)
+        return nullcontext()
 
     def _record(self, subject: RunContext, turn: KnobSetting) -> None:
         neutral = turn.knob.neutral(turn.setting, turn.values)
@@ -101,7 +108,8 @@ class Settings:
         if turn.knob.stage is Stage.DEVICE and turn.role is not None and not subject.place.forgets_settings:
             # Try it on the lab's own device before the first run: report now what the kernel lacks, and what
             # it offers.
-            turn.write(subject)
+            with self._refusals():
+                turn.write(subject)
             self._note_dragged(subject)
 
     def _note_dragged(self, subject: RunContext) -> None:

@@ -20,7 +20,6 @@ from iotrial.lab import host
 from iotrial.lab.guard import Consent
 from iotrial.paths import state_folder
 from iotrial.runner.durability_pass import DurabilityPass
-from iotrial.runner.outcome import SETTING_CHANGED
 from iotrial.runner.places import Where
 from iotrial.runner.planning import default_folder
 from iotrial.runner.progress import Watcher
@@ -34,6 +33,7 @@ from iotrial.runner.trial import Conductor, Limits
 from iotrial.stats import budget_bet
 from iotrial.stats.analyse import Spec
 from iotrial.stats.model import FinalAnalysis
+from iotrial.stats.voids import Void
 from iotrial.store import Store
 from iotrial.store.model import (
     Continuation,
@@ -318,7 +318,7 @@ def _conduct(
             session.close()
         for text in session.changed_at_end:
             watcher.say(text)
-            store.note(identity, SETTING_CHANGED, text)
+            store.note(identity, Void.SETTING_CHANGED.value, text)
     except Exception as error:
         # a lab that failed rarely closes well: the first error is the cause
         failed = failed or error

@@ -41,7 +41,7 @@ class TimeAccount:
         self._spent_ns: dict[Part, int] = {}
         self._open = [Part.OTHER]
         self._whole = False
-        self._since_ns = clock_ns()
+        self.began_ns = self._since_ns = clock_ns()
 
     @contextmanager
     def part(self, part: Part, *, whole: bool = False) -> Iterator[None]:

@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 from iotrial.design.model import Arm, ArmKind, Before, Block, Condition, PlannedRun, WashIn
 from iotrial.design.plan import Plan
 from iotrial.design.treatments import join
-from iotrial.errors import KnobError, LabError, ProbeError, RequestError, TargetError
+from iotrial.errors import KnobError, LabError, NoAnswer, ProbeError, RequestError, TargetError
 from iotrial.lab import health
 from iotrial.lab.knob import RunContext
-from iotrial.runner.outcome import READ_BACK_FAILED, SETTING_CHANGED, UNUSED, Outcome
+from iotrial.runner.outcome import UNUSED, Outcome
 from iotrial.runner.progress import Snapshot, Watcher
 from iotrial.runner.resolve import KnobSetting
 from iotrial.runner.run import NothingPrinted, Runner
 from iotrial.runner.session import Session
 from iotrial.runner.signals import StopSignals
-from iotrial.runner.syscall_pass import Accounting
+from iotrial.runner.syscall_pass import A_TENTH, Accounting
 from iotrial.runner.time_account import Part
 from iotrial.runner.touched import (
     MOST_COLD,
@@ -43,6 +43,7 @@ from iotrial.runner.touched import (
 from iotrial.stats.analyse import ConditionState, Spec, analyse, analyse_condition, look_due
 from iotrial.stats.carryover import in_words, wash_in_words
 from iotrial.stats.model import FinalAnalysis, Observation, ObservedBlock
+from iotrial.stats.voids import Void
 from iotrial.store import Store
 from iotrial.store.accounted import NOT_USED as NOT_USED_KIND
 from iotrial.store.accounted import OUTSIDE
@@ -50,7 +51,6 @@ from iotrial.store.model import AFTER_ITSELF, WASH_IN, BlockEnd, RunRecord, Stor
 from iotrial.store.records import observation_of, wash_in_check, washed_in
 
 FAILURES_TO_DROP = 3
-WASH_IN_FAILED = "wash_in_failed"
 READ_BACKS_TO_FAIL = 3
 #: a trial ends when at least this many blocks, and this share of all, are void because something else changed a setting
 CHANGES_TO_END, SHARE_TO_END = 3, 0.25
@@ -59,11 +59,26 @@ VOIDS_TO_DROP = 20  # without one complete block in between
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When to stop: seconds of measuring, complete blocks of each condition, and whether verdicts may stop it."""
+    """When to stop: seconds, complete blocks of each condition, and whether verdicts may stop it.
+
+    ``time_s`` are seconds of measuring or, with ``report_s``, all until the answer: with the preparation, what is counted at
+    the end, and so many seconds for the report.
+    """
 
     time_s: float
     blocks: int
     stop_when_decided: bool = True
+    report_s: float | None = None
+
+    def measuring_s(self, prepared_s: float, *, counts: bool) -> float:
+        """Return the seconds for measuring after a preparation of so many seconds: at least half of all.
+
+        ``counts``: system calls or requests are counted at the end.
+        """
+        if self.report_s is None:
+            return self.time_s
+        counting_s = A_TENTH * self.time_s if counts else 0.0
+        return max(self.time_s / 2.0, self.time_s - prepared_s - counting_s - self.report_s)
 
 
 @dataclass(slots=True)
@@ -166,6 +181,8 @@ class Conductor:
         self._number = trial.number
         self._options = trial.header.options
         self._limits = limits
+        #: seconds of measuring after which no block begins
+        self._until_s = limits.time_s
         self._watcher = watcher
         self._signals = signals
         self._runner = Runner(session, injected=spec.injected)
@@ -214,6 +231,8 @@ class Conductor:
         """Measure until decided or the budget is spent. Raises LabError if the lab breaks, Stopped on a signal."""
         self._rehearse()
         self._began_ns = time.monotonic_ns()
+        prepared_s = (self._began_ns - self._time.began_ns) / 1e9
+        self._until_s = self._limits.measuring_s(prepared_s, counts=self._plan.study.account)
         while True:
             waiting = [line.condition for line in self._lines.values() if self._goes_on(line)]
             order = self._rest_of_round(waiting)
@@ -222,7 +241,7 @@ class Conductor:
             for place, condition in enumerate(order, 1):
                 line = self._lines[condition.key]
                 begun = condition.key in self._unfinished
-                if not begun and self.elapsed_s + line.block_s > self._limits.time_s:
+                if not begun and self.elapsed_s + line.block_s > self._until_s:
                     return self._finish()
                 self._block(line)
                 self._show(order[place:])
@@ -376,9 +395,9 @@ class Conductor:
             self._count_use(record)
             observations.append(observation_of(record))
             void = void or _void_of_record(record)
-            if record.checks.get("void") == SETTING_CHANGED:
+            if record.checks.get("void") == Void.SETTING_CHANGED:
                 problems.append(outcome.problem)
-            if outcome.void == READ_BACK_FAILED:
+            if outcome.void == Void.READ_BACK_FAILED and self._spec.race_against is None:
                 self._count_read_back(outcome)
         rule, level = void or (None, None)
         gap = bool(earlier)
@@ -400,9 +419,27 @@ class Conductor:
         line.void += rule is not None
         line.count_failures(observations, self._spec)
         line.block_s = time.monotonic() - began
+        self._stop_if_failed(line, observations)
         self._look(line)
-        if rule == SETTING_CHANGED:
+        if rule == Void.SETTING_CHANGED:
             self._check_changes(next(str(one) for one in problems if one is not None))
+
+    def _stop_if_failed(self, line: Line, observations: Sequence[Observation]) -> None:
+        """Raise NoAnswer if the user's own command fails in the first block; of a race, only if it fails as it is today.
+
+        A study says what a failure means: there a setting may be on trial for it.
+        """
+        if not self._plan.study.quick or self._plan.study.in_windows or len(line.blocks) != 1:
+            return
+        against = self._spec.race_against
+        for one in observations:
+            if one.failure is not None and one.kind is ArmKind.TREATMENT and against in (None, one.arm):
+                level = " and ".join(f"{name} {label}" for name, label in one.treatment.items())
+                raise NoAnswer(
+                    f"the command fails with {level}: {one.failure}",
+                    hint="try it alone, in the folder of --in. If its status means success: --expect-exit N, or "
+                    "--ignore-failure",
+                )
 
     def _run(
         self, condition: Condition, planned: PlannedRun, block: Block, *, wash_in: WashIn | None
@@ -424,13 +461,22 @@ class Conductor:
             checks[WASH_IN] = AFTER_ITSELF
         for _ in range(0 if wash_in is None else wash_in.runs):
             if (wrong := self._unmeasured(condition, before, block)) is not None:
-                return replace(wrong, checks=checks)
+                own = before.arm.name == planned.arm.name
+                return replace(self._judged(planned, wrong) if own else wrong, checks=checks)
         try:
             outcome = self._runner.run(condition, planned, block=block.index)
         except ProbeError as error:
             self._revive(error)
             outcome = Outcome(failure=error.message)
+        outcome = self._judged(planned, outcome)
         return replace(outcome, checks={**outcome.checks, **checks})
+
+    def _judged(self, planned: PlannedRun, outcome: Outcome) -> Outcome:
+        """Count it as a failure of the arm if the kernel refuses an arm of a race: then this arm leaves."""
+        against = self._spec.race_against
+        if outcome.void != Void.READ_BACK_FAILED or against in (None, planned.arm.name):
+            return outcome
+        return Outcome(failure=outcome.problem)
 
     def _unmeasured(self, condition: Condition, run: PlannedRun, block: Block) -> Outcome | None:
         """Do a run of a wash-in, of which nothing is stored.
@@ -446,7 +492,7 @@ class Conductor:
             outcome = Outcome(failure=error.message)
         if outcome.void is None and outcome.failure is None:
             return None
-        return Outcome(void=outcome.void or WASH_IN_FAILED, problem=outcome.problem or outcome.failure)
+        return Outcome(void=outcome.void or Void.WASH_IN_FAILED, problem=outcome.problem or outcome.failure)
 
     def _next_wash_in(self, line: Line) -> WashIn | None:
         """Return the wash-in of a condition's next block; report it where it starts or changes."""
@@ -536,7 +582,7 @@ class Conductor:
 
     def _check_changes(self, problem: str) -> None:
         """Raise LabError if something else changes the settings again and again; it says who that may be."""
-        changed = sum(block.void == SETTING_CHANGED for block in self._ended)
+        changed = sum(block.void == Void.SETTING_CHANGED for block in self._ended)
         if changed < CHANGES_TO_END or changed < SHARE_TO_END * len(self._ended):
             return
         who = self._session.who_changes_settings()
@@ -592,7 +638,7 @@ class Conductor:
             Snapshot(
                 trial=self._number,
                 elapsed_s=self.elapsed_s,
-                budget_s=self._limits.time_s,
+                budget_s=self._until_s,
                 blocks={other.condition.key: other.complete for other in lines},
                 decided=frozenset(other.condition.key for other in lines if other.decided),
                 conditions=len(self._lines),

@@ -1,4 +1,4 @@
-"""Void (discarded) blocks: counts by rule and level, and a test whether a rule hits one level more often.
+"""Void (discarded) blocks: the rules, counts by rule and level, and a test whether a rule hits one level more often.
 
 A void rule that hits one arm more often than the other selects the remaining blocks and so creates effects. If the
 rule treats all arms alike, the run whose check failed is equally likely to be any run of its block. For each tested
@@ -12,10 +12,109 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 
 from iotrial.design.treatments import join
 from iotrial.stats.model import Observation, ObservedBlock, VoidCount
 from iotrial.stats.spec import CONTROL_LEVEL
+
+
+class Void(StrEnum):
+    """A rule by which a block is discarded, whatever it measured. Stored with the block."""
+
+    COLD_WAS_NOT_COLD = "cold_was_not_cold"
+    COLD_DATA_WAS_KEPT = "cold_data_was_kept"
+    WARM_WAS_NOT_WARM = "warm_was_not_warm"
+    READ_BACK_FAILED = "read_back_failed"
+    SETTING_CHANGED = "setting_changed"
+    WASH_IN_FAILED = "wash_in_failed"
+    METRIC_LOST = "metric_lost"
+    NO_VALUE = "window_without_value"
+    CLOCK_SET = "clock_set"
+    SLEPT = "machine_slept"
+    LATE = "window_late"
+    CUT_OFF = "cut_off"
+
+
+@dataclass(frozen=True, slots=True)
+class VoidRule:
+    """A rule in words: what happened, the usual reasons, and what to change. Each is a clause."""
+
+    what: str
+    why: str
+    change: str
+
+    @property
+    def sentence(self) -> str:
+        """The rule as two sentences without the last stop."""
+        return f"{self.what}: {self.why}. {self.change[:1].upper()}{self.change[1:]}"
+
+
+VOID_RULES: Mapping[Void, VoidRule] = {
+    Void.COLD_WAS_NOT_COLD: VoidRule(
+        "a cold run read less from the device than it should have",
+        "another program reads the same files, the command reads other files in each run, or the device has a cache of its own "
+        "below the page cache",
+        "stop the other program, or use --cache cold-system, which drops all caches of the machine",
+    ),
+    Void.COLD_DATA_WAS_KEPT: VoidRule(
+        "the kernel kept the data of files in memory that were to be cold",
+        "a program has them mapped or locked",
+        "stop that program",
+    ),
+    Void.WARM_WAS_NOT_WARM: VoidRule(
+        "a warm run had to read from the device",
+        "its files do not stay in the page cache, because memory is short, or it reads past the cache (O_DIRECT) or other "
+        "files each time",
+        "use less data or free memory, or compare cold runs (cache cold)",
+    ),
+    Void.READ_BACK_FAILED: VoidRule(
+        "the kernel did not take a setting",
+        "the device, its driver or another setting rules the value out",
+        "leave out this level",
+    ),
+    Void.SETTING_CHANGED: VoidRule(
+        "something else changed a setting during a run",
+        "tuned, a udev rule or another service sets it as well",
+        "stop it while the trial runs",
+    ),
+    Void.WASH_IN_FAILED: VoidRule(
+        "an unmeasured run before a measured one failed",
+        "the work fails now and then, so the measured run did not start from the common state",
+        "run the work by itself until it no longer fails",
+    ),
+    Void.METRIC_LOST: VoidRule(
+        "a metric could not be read",
+        "its source was restarted, is gone or did not answer",
+        "check the source of --metric and of the guards",
+    ),
+    Void.NO_VALUE: VoidRule(
+        "a window had no value",
+        "nothing was counted in it",
+        "use longer windows (--window)",
+    ),
+    Void.CLOCK_SET: VoidRule(
+        "the clock was set in a window",
+        "a time service stepped it",
+        "wait until the clock is synchronised",
+    ),
+    Void.SLEPT: VoidRule(
+        "the machine slept in a window",
+        "it was suspended, or its host stopped it",
+        "prevent that while the trial runs",
+    ),
+    Void.LATE: VoidRule(
+        "a window began or ended late",
+        "the machine was overloaded or stood still",
+        "use hours of less load (--quiet-hours)",
+    ),
+    Void.CUT_OFF: VoidRule(
+        "the trial was cut off in the middle of a block",
+        "its windows are too far apart to be compared",
+        "nothing to change: the next block takes its place",
+    ),
+}
 
 _STAKES = (0.1, 0.3, 0.6, 0.9)
 _UNKNOWN = ""

@@ -203,9 +203,8 @@ class Measured:
     ``numbers``: seconds, bytes or counts by name; responses if the study has them, else evidence.
     ``histograms``: [nanoseconds, count] by name. ``seconds``: time series within the run, by name one number
     for each moment in ``at_s`` (None: no value); empty if the workload has none. ``checks``: further values
-    stored with the run, by name, JSON types. ``facts``: one word by name, for a table of facts. ``void``: the
-    rule by which the workload discards the run, and with it its block. ``missing``: describes a value that
-    the workload's program should have printed but did not, so that the run failed.
+    stored with the run, by name, JSON types. ``facts``: one word by name, for a table of facts. ``missing``:
+    describes a value that the workload's program should have printed but did not, so that the run failed.
     """
 
     numbers: Mapping[str, float] = field(default_factory=dict)
@@ -213,7 +212,6 @@ class Measured:
     seconds: Mapping[str, list[float | None]] = field(default_factory=dict)
     checks: Mapping[str, object] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
-    void: str | None = None
     missing: str | None = None
 
     @classmethod

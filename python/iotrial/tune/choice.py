@@ -16,7 +16,7 @@ from msgspec import Meta, field
 from iotrial.documents import JsonObject, Labels
 from iotrial.errors import RequestError
 from iotrial.knobs.declaration import Consequence, Safety, consequence_of
-from iotrial.report.best import needless
+from iotrial.report.best import evidence_of_settings, needless
 from iotrial.report.durability import level_verdict, measured_risks
 from iotrial.report.notation import counted, joined, named_level
 from iotrial.report.phrases import size_in_words, size_of
@@ -210,7 +210,9 @@ def _choices(document: Document, factor: Factor, level: Level, effects: Sequence
         (setting.knob, setting.options): setting.value for setting in factor.level(factor.reference).settings
     }
     conditions = {str(sorted(one.condition.items())): dict(one.condition) for one in shown}
-    idle = needless(header.study, document.analysis.effects) if header.study.design.kind.one_factor else ()
+    confirms = header.study.design.kind.one_factor
+    idle = needless(header.study, document.analysis.effects) if confirms else ()
+    without = dict(evidence_of_settings(header.study, document.analysis.effects)) if confirms else {}
     for setting in level.settings:
         if setting.value == reference.get((setting.knob, setting.options)) or setting in idle:
             continue
@@ -230,7 +232,12 @@ def _choices(document: Document, factor: Factor, level: Level, effects: Sequence
             scale=first.scale,
             response=first.response,
             better=first.better,
-            effect=size_in_words(first),
+            effect=size_in_words(first)
+            + (
+                f"; without {setting_name(setting.knob, dict(setting.options))} {setting.value}: {size_of(without[setting])}"
+                if setting in without
+                else ""
+            ),
             conclusion=first.conclusion.words,
             workload=first.workload,
             conditions=tuple(conditions.values()),

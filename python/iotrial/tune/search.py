@@ -7,7 +7,7 @@ only after a race and a confirmation on fresh blocks.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from importlib.util import find_spec
 from typing import Any
 
@@ -42,11 +42,17 @@ class Proposals:
         self._finished: Any = optuna.trial.create_trial
         self._waiting = list(space.single_changes())
         self._known: dict[Choice, float] = {}
+        self._failed: set[Choice] = set()
 
     @property
     def exhausted(self) -> bool:
         """Whether every possible combination has been proposed."""
         return self._space.size <= len(self._known)
+
+    def leave_out(self, failed: Collection[Choice]) -> None:
+        """Propose no choice with a level that failed alone, and none of ``failed`` again."""
+        self._space = self._space.without(failed)
+        self._failed.update(failed)
 
     def ask(self, count: int) -> list[Choice]:
         """Return up to ``count`` choices that were not measured before."""
@@ -58,7 +64,7 @@ class Proposals:
                 break
             trial = self._study.ask()
             choice = self._suggested(trial)
-            new = choice not in self._known and choice not in found and any(choice)
+            new = choice not in self._known and choice not in self._failed | {*found} and any(choice)
             if new and self._space.possible(choice):
                 found.append(choice)
         return found

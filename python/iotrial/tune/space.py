@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from iotrial.errors import IotrialError, RequestError
 from iotrial.knobs.block import NR_REQUESTS, BlockScheduler, BlockTunable
@@ -50,10 +50,12 @@ class Dimension:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """The dimensions of a search. ``refused``: levels that were left out, each with the reason."""
+    """The dimensions of a search. ``refused``: levels that were left out, each with the reason. ``failing``: positions of
+    dimensions and of their levels with which runs failed."""
 
     dimensions: tuple[Dimension, ...]
     refused: tuple[str, ...] = ()
+    failing: frozenset[tuple[int, int]] = frozenset()
 
     @property
     def size(self) -> int:
@@ -99,7 +101,10 @@ class Space:
         return only is None or choice[only[0]] == only[1]
 
     def possible(self, choice: Choice) -> bool:
-        """Return whether each setting that is changed exists with the other levels, and no two exclude each other."""
+        """Return whether each setting that is changed exists with the other levels and does not fail, and no two exclude each
+        other."""
+        if not self.failing.isdisjoint(enumerate(choice)):
+            return False
         exist = all(self.exists(place, choice) for place in self.changed(choice))
         settings = self._settings(choice)
         return exist and not any(clash(*pair) for pair in itertools.combinations(settings, 2))
@@ -111,6 +116,11 @@ class Space:
     def changed(self, choice: Choice) -> tuple[int, ...]:
         """Return the positions of the dimensions that a choice changes."""
         return tuple(place for place, level in enumerate(choice) if level)
+
+    def without(self, failed: Iterable[Choice]) -> Space:
+        """Return the space without the levels that failed alone."""
+        alone = {(at[0], choice[at[0]]) for choice in failed if len(at := self.changed(choice)) == 1}
+        return replace(self, failing=self.failing | alone)
 
     def bundle(self, choice: Choice, label: str = "") -> Level:
         """Return a choice as one level that sets every knob, labelled by what it changes."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from iotrial.design.ablation import WITHOUT
-from iotrial.report.best import confirming_effects, harmed, needless
+from iotrial.report.best import confirming_effects, harmed, needless, not_shown
 from iotrial.report.safety import NO_RISKS, Risks
 from iotrial.stats.model import Effect, ObservedBlock, Race
 from iotrial.stats.race import race_loss
@@ -90,12 +90,13 @@ def with_margin_left(
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A setting of the winner: its dimension, the effect of leaving it out (None if the winner has only this one), and
-    whether it is kept."""
+    """A setting of the winner: its dimension, the effect of leaving it out (None if the winner has only this one), whether it
+    is kept, and whether it is shown to contribute."""
 
     place: int
     without: Effect | None
     needed: bool
+    shown: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,7 @@ def confirmed(
         return None
     winner = stage.choices[whole.level]
     without = {one.level: one for one in others}
-    idle = set(needless(study, effects))
+    idle, open_ = set(needless(study, effects)), set(not_shown(study, effects))
     return Confirmed(
         winner,
         whole,
@@ -141,7 +142,8 @@ def confirmed(
             Kept(
                 place,
                 without.get(f"{WITHOUT}{space.dimensions[place].name}"),
-                not idle & set(space.dimensions[place].levels[winner[place]].settings),
+                not idle & set(settings := space.dimensions[place].levels[winner[place]].settings),
+                not (idle | open_) & set(settings),
             )
             for place in space.changed(winner)
         ),

@@ -55,6 +55,8 @@ from iotrial.workloads.output import FOLDER, MOST_OUTPUTS, Output, fields_of, nu
 from iotrial.workloads.served import MAKE_FILE, ServedWork
 
 SINGLE_STEP = "command"
+#: ``expect_exit``: every exit status means success
+ANY_EXIT = -1
 SCRATCH = "{out}"
 STEP_TABLES = formed(Form("[[workload.step]] tables"))
 _BARE = {ord("{"): "_", ord("}"): "_"}
@@ -166,7 +168,9 @@ class CommandWork(HasCheck, HasPrograms, ServedWork, frozen=True, kw_only=True):
             )
         ),
     ] = "pipe"
-    expect_exit: Annotated[int, Meta(ge=0, le=255, description="exit status that means success")] = 0
+    expect_exit: Annotated[
+        int, Meta(ge=ANY_EXIT, le=255, description="exit status that means success; -1: any")
+    ] = 0
     run_as: Annotated[Literal["user", "root"], Meta(description="the user who called iotrial, or root")] = (
         "user"
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import floor
 from pathlib import Path
@@ -15,7 +16,7 @@ from msgspec import structs
 
 from iotrial.cli.best_summary import Outcome, print_outcome
 from iotrial.cli.consent import seek_consent
-from iotrial.cli.finish import EXIT_INVALID, refuse_unwritable, write_page
+from iotrial.cli.finish import EXIT_INVALID, EXIT_NO_ANSWER, refuse_unwritable, status_of, write_page
 from iotrial.cli.options import AFTER, force_option, json_option
 from iotrial.cli.output import tell
 from iotrial.cli.own_command import (
@@ -30,11 +31,13 @@ from iotrial.cli.own_command import (
     wish_of,
 )
 from iotrial.cli.planned_changes import intent_lines
+from iotrial.cli.resume_run import measure_more
 from iotrial.cli.run_request import RunRequest, narrowed, quantity_of, resolve_study
 from iotrial.cli.trial_run import carry_out
 from iotrial.design.keyed import new_seed
 from iotrial.errors import RequestError
-from iotrial.report.best import recommended
+from iotrial.paths import store_path
+from iotrial.report.best import candidate, recommended
 from iotrial.report.document import Document
 from iotrial.report.durability import measured_risks
 from iotrial.report.opening import document_of, spec_of
@@ -42,6 +45,11 @@ from iotrial.report.render import html_report
 from iotrial.runner.planning import default_folder
 from iotrial.runner.quick_study import SETTINGS, Wish, study_text
 from iotrial.runner.resolve import Resolved
+from iotrial.runner.start import Ended
+from iotrial.stats.model import Left
+from iotrial.store import Store
+from iotrial.store.checksums import now
+from iotrial.store.model import Continuation, StoredTrial, TrialState
 from iotrial.study.catalogue import find
 from iotrial.study.model import BEST, Design, DesignKind, Factor, Role, Scale, Study
 from iotrial.study.reader import read_study
@@ -63,7 +71,10 @@ from iotrial.tune.stages import (
 )
 from iotrial.units import parse_duration, parse_margin
 
-_LEAST_S = 5.0
+#: of a stage; the time of the search is kept but for this
+_LEAST_S = 1.0
+#: exit statuses above it are those of signals
+_SIGNALLED = 128
 
 
 class _Cut(Exception):
@@ -75,19 +86,33 @@ class _Cut(Exception):
 
 
 class _Search:
-    """Runs the stages, each as a separate trial, within the time. ``trials``: the documents of those that have ended."""
+    """Runs the stages, each as a separate trial, within the time. ``trials``: the documents of those that have ended.
+
+    ``key`` is that of the words of the command line. ``earlier``: the stored stages of the same search, to be resumed.
+    """
 
     def __init__(
-        self, base: Wish | Study, space: Space, request: RunRequest, seed: str, *, quiet: bool
+        self,
+        base: Wish | Study,
+        space: Space,
+        request: RunRequest,
+        seed: str,
+        *,
+        quiet: bool,
+        key: str = "",
+        earlier: Sequence[StoredTrial] = (),
     ) -> None:
         self._base, self._space, self._request, self._seed, self._quiet = base, space, request, seed, quiet
+        self._key, self._earlier = key, {_stage_of(one)["stage"]: one for one in earlier}
         self._began = time.monotonic()
+        #: seconds of the stages that ran before the search was resumed
+        self._before_s = 0.0
         self.time_s = quantity_of("--time", request.time, parse_duration) or 0.0
         self.trials: list[Document] = []
 
     @property
     def left_s(self) -> float:
-        return max(_LEAST_S, self.time_s - (time.monotonic() - self._began))
+        return max(_LEAST_S, self.time_s - self._before_s - (time.monotonic() - self._began))
 
     def study(self, stage: Stage) -> Study:
         """Return the study of a stage."""
@@ -110,12 +135,17 @@ class _Search:
         )
 
     def run(self, stage: Stage, time_s: float, *, explore: bool = False) -> Document:
-        """Run a stage. ``explore``: a few blocks without controls, from which nothing is concluded. Raises _Cut."""
+        """Run a stage, or take it from the store. ``explore``: a few blocks without controls, that conclude nothing.
+
+        Raises _Cut, and RequestError if a stored stage had other settings.
+        """
         number = len(self.trials)
+        if (stored := self._earlier.get(number)) is not None:
+            return self._taken_up(stored, stage)
         seed = hashlib.blake2b(f"{self._seed} {number}".encode(), digest_size=16).hexdigest()
         request = replace(
             self._request,
-            time=f"{max(_LEAST_S, time_s):.0f} s",
+            time=f"{max(_LEAST_S, time_s):.1f} s",
             seed=seed,
             blocks=ROUND_BLOCKS if explore else self._request.blocks,
             controls=self._request.controls and not explore,
@@ -127,8 +157,11 @@ class _Search:
             request,
             quiet=self._quiet or explore,
             agreed=True,
-            options={"best": {"stage": number, "seed": self._seed}},
+            options={"best": {"stage": number, "seed": self._seed, "key": self._key, "explore": explore}},
         )
+        return self._ended(store, ended)
+
+    def _ended(self, store: Store, ended: Ended) -> Document:
         document = document_of(store, ended.trial.header.id, final=ended.final)
         self.trials.append(document)
         if ended.signal is not None:
@@ -136,6 +169,30 @@ class _Search:
         if not document.valid:
             raise _Cut(EXIT_INVALID)
         return document
+
+    def _taken_up(self, stored: StoredTrial, stage: Stage) -> Document:
+        """Return a stored stage; one that was interrupted is completed first."""
+        levels = stored.header.study.treatment_factors[0].levels
+        if levels != stage.levels:
+            raise RequestError(
+                f"trial {stored.number} of this search compared other settings than the search would now",
+                hint="today's settings have changed since; begin again without --resume",
+            )
+        self._before_s += stored.duration_s
+        store = Store.open(store_path())
+        if stored.state not in (TrialState.DONE, TrialState.INVALID):
+            return self._ended(store, measure_more(store, store.data(stored.number), quiet=self._quiet))
+        return self._ended(store, Ended(stored, stored.state))
+
+    def _longer(self, document: Document, time_s: float) -> Document:
+        """Run more blocks of the last stage."""
+        store = Store.open(store_path())
+        data = store.data(document.trial.number)
+        spent_s = max((run.started_s for run in data.runs), default=0.0)
+        blocks = int(str(document.trial.header.options["blocks"]))
+        more = Continuation(now(), spent_s + time_s, blocks, no_stop=False)
+        self.trials.pop()
+        return self._ended(store, measure_more(store, data, further=more, quiet=self._quiet))
 
     def everything(self) -> Resolved:
         """Return, resolved, a study of every level that may be set: to show and to ask."""
@@ -148,7 +205,7 @@ class _Search:
         proposals = Proposals(self._space, int(self._seed[:8], 16))
         end = self.left_s * (1.0 - SEARCH_SHARE)
         proposed = 0
-        while proposed < MOST_PROPOSED and not proposals.exhausted and (proposed == 0 or self.left_s > end):
+        while proposed < MOST_PROPOSED and not proposals.exhausted and self._searches_on(proposed, end):
             new = proposals.ask(NEW)
             if not new:
                 break
@@ -159,9 +216,18 @@ class _Search:
             if not races:
                 break
             sign = races[0].sign
+            failed = [stage.choices[p.arm] for p in races[0].places if p.left is Left.FAILS]
+            proposals.leave_out(failed)
             effects = {stage.choices[p.arm]: sign * p.effect for p in races[0].places if p.effect is not None}
-            proposals.tell(effects)
+            proposals.tell({choice: effect for choice, effect in effects.items() if choice not in failed})
         return proposals.best(NEW + AGAIN)
+
+    def _searches_on(self, proposed: int, end: float) -> bool:
+        """Return whether there is a further round of the search: as before, if it is resumed; else while there is time."""
+        stored = self._earlier.get(len(self.trials))
+        if stored is not None:
+            return bool(_stage_of(stored)["explore"])
+        return proposed == 0 or self.left_s > end
 
     def _say(self, text: str) -> None:
         if not self._quiet:
@@ -175,7 +241,11 @@ class _Search:
         self._say(f"race: {len(stage.levels)} settings, today's among them")
         raced = self.run(stage, RACE_SHARE * self.left_s)
         race = next(iter(raced.analysis.races), None)
-        label = None if race is None else recommended(raced.trial.header.study, race)
+        label = None if race is None else candidate(raced.trial.header.study, race)
+        if race is not None and label is None and not race.over and self.left_s > _LEAST_S:
+            raced = self._longer(raced, self.left_s)
+            race = next(iter(raced.analysis.races), None)
+            label = None if race is None else recommended(raced.trial.header.study, race)
         if race is None or label is None:
             return Outcome(space, None, tuple(self.trials), undecided=race is None or not race.over)
         header = raced.trial.header
@@ -220,6 +290,11 @@ class _Search:
 @sure("--alpha", type=click.FloatRange(0, 0.5, min_open=True), metavar="LEVEL", help="Error level (0.05).")
 @sure("--seed", metavar="N", help="A number, or 32 hexadecimal digits.")
 @sure("--no-controls", is_flag=True, help="Run without control arms; the result says so.")
+@sure(
+    "--resume",
+    is_flag=True,
+    help="Go on with the last search of the same words in this folder that was interrupted.",
+)
 @click.option("--html", metavar="FILE", help="Write an HTML report of the last trial to this file.")
 @force_option
 @json_option
@@ -259,8 +334,10 @@ def command(
         space = space_of_settings(over, parameters, str(Path(values["on"] or ".").resolve()), lab=base.lab)
     else:
         base, space, request = _of_study(str(study), over, own_request(values), values)
-    seed = request.seed or new_seed()
-    search = _Search(base, space, request, seed, quiet=as_json)
+    key = _key_of([study, over, after], values)
+    earlier = _stages(key) if values["resume"] else ()
+    seed = str(_stage_of(earlier[0])["seed"]) if earlier else request.seed or new_seed()
+    search = _Search(base, space, request, seed, quiet=as_json, key=key, earlier=earlier)
     if values["plan"]:
         return _plan(search, space, request)
     resolved = search.everything()
@@ -270,11 +347,47 @@ def command(
         outcome = search.find()
     except _Cut as cut:
         outcome, status = Outcome(space, None, tuple(search.trials), undecided=True), cut.status
+    if status == 0 and outcome.trials and all(status_of(one, ()) == EXIT_NO_ANSWER for one in outcome.trials):
+        status = EXIT_NO_ANSWER
     if values["html"] and outcome.trials:
         last = outcome.trials[-1]
         write_page(html_report(last), last, Path(values["html"]), force=values["force"])
     print_outcome(outcome, as_json=as_json)
+    if status > _SIGNALLED and not as_json:
+        tell("To go on: the same command with --resume.")
     return status
+
+
+#: what does not make another search of it
+_NOT_OF_THE_SEARCH = frozenset({"time", "seed", "resume", "plan", "html", "force", "yes"})
+
+
+def _key_of(words: Sequence[object], values: dict[str, Any]) -> str:
+    """Return a digest of what is searched, and where. The words themselves are in the trials already."""
+    own = {name: value for name, value in values.items() if name not in _NOT_OF_THE_SEARCH}
+    text = json.dumps([words, own, str(Path(values["on"] or ".").resolve())], sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _stage_of(trial: StoredTrial) -> Mapping[str, Any]:
+    """Return what a stored trial says of the search that it belongs to; empty if it belongs to none."""
+    found = trial.header.options.get("best")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _stages(key: str) -> tuple[StoredTrial, ...]:
+    """Return the stages of the last search with this key, in order. Raises RequestError if there is none."""
+    sound: tuple[StoredTrial, ...] = ()
+    if store_path().exists():
+        with Store.open(store_path()) as store:
+            sound = tuple(one for one in store.listing()[0] if _stage_of(one).get("key") == key)
+    if not sound:
+        raise RequestError(
+            "--resume: no search with the same words was begun in this folder",
+            hint="repeat the words of the search; only --time may differ",
+        )
+    seed = _stage_of(sound[-1])["seed"]
+    return tuple(one for one in sound if _stage_of(one)["seed"] == seed)
 
 
 def _of_study(
