@@ -22,7 +22,7 @@ from iotrial.report.notation import counted, joined, named_level
 from iotrial.report.phrases import size_in_words, size_of
 from iotrial.stats.model import Conclusion, Effect
 from iotrial.store.model import TrialState
-from iotrial.study.model import Better, Factor, Level, Scale, Setting
+from iotrial.study.model import Better, Factor, Level, Scale, Setting, setting_name
 from iotrial.terminal import escape
 
 if TYPE_CHECKING:
@@ -250,13 +250,6 @@ def _judged(declared: Consequence, document: Document, factor: str, level: str) 
     harmed = level in measured_risks(cuts, study).get(factor, {})
     safety = Safety.DATA_AT_RISK if harmed else declared.safety
     return Consequence(safety, f"{declared.sentence}; in power cuts it {verdict}")
-
-
-def setting_name(knob: str, options: Labels) -> str:
-    """Return the name under which a user knows a setting: a sysctl by its key, others by knob and option."""
-    if knob in ("sysctl", "guest.sysctl"):
-        return options.get("key", knob)
-    return " ".join([knob, *options.values()])
 
 
 def setting_is_named(setting: Setting, named: Collection[str]) -> bool:

@@ -44,7 +44,6 @@ from iotrial.tune.applied import (
 from iotrial.tune.choice import Choice
 from iotrial.tune.conflicts import (
     MARK,
-    PAIRS,
     Rival,
     Tuned,
     block_rivals,
@@ -178,8 +177,8 @@ class SysctlFile(Mechanism):
         path = f"/proc/sys/{key.replace('.', '/')}"
         before = _now(machine, path, choice)
         back = None
-        if key in PAIRS and before == "0":  # the other one of the pair is in force, and must be written back
-            other = f"/proc/sys/{PAIRS[key].replace('.', '/')}"
+        if key in Sysctl.PAIRS and before == "0":  # the other one of the pair is in force, and must be written back
+            other = f"/proc/sys/{Sysctl.PAIRS[key].replace('.', '/')}"
             back = (other, _now(machine, other, choice))
         draft.live.append(LiveStep(path, before, _words(choice.value), back=back))
         if key.startswith("fs.xfs."):

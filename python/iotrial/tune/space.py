@@ -13,21 +13,16 @@ from iotrial.knobs.block import NR_REQUESTS, BlockScheduler, BlockTunable
 from iotrial.knobs.declaration import Safety, consequence_of, declarations
 from iotrial.knobs.machine import Sysctl
 from iotrial.lab import registry
-from iotrial.lab.in_place import InPlace
-from iotrial.lab.journal import Journal
-from iotrial.lab.knob import RunContext, WorkDraft
+from iotrial.lab.knob import RunContext
 from iotrial.lab.knobs.mount import MountAtime
 from iotrial.lab.knobs.setting import KernelFileKnob
-from iotrial.lab.target import Target
-from iotrial.paths import state_folder
-from iotrial.probe.client import Probe
 from iotrial.runner.combinations import clash
 from iotrial.runner.quick_study import SYSCTL, Varied, parameter_of, setting_of, short_names, value_labels
-from iotrial.study.model import Factor, Level, Setting
+from iotrial.runner.today import system_of
+from iotrial.study.model import TODAY, Factor, Level, Setting
 from iotrial.study.places import IN_PLACE
 from iotrial.study.schema import MAX_LABEL
 
-TODAY = "today"
 ALL = "all"
 _CONDITION = re.compile(r"(?P<setting>.+?)\s+if\s+(?P<other>[^\s=]+)=(?P<level>\S+)", re.ASCII)
 
@@ -167,8 +162,8 @@ def space_of_settings(
             hint="--over block.scheduler=none,mq-deadline, or --over all for every setting of the disk and the mount",
         )
     if lab == IN_PLACE:
-        with Probe(isolate=False) as probe:
-            return _in_place(wanted, probe, folder, everything=everything)
+        with system_of(folder) as subject:
+            return _in_place(wanted, subject, everything=everything)
     return _space([(varied, condition, None) for varied, condition in wanted])
 
 
@@ -199,12 +194,8 @@ def _risk(settings: Iterable[Setting]) -> str | None:
 
 
 def _in_place(
-    wanted: Sequence[tuple[Varied, tuple[str, str] | None]], probe: Probe, folder: str, *, everything: bool
+    wanted: Sequence[tuple[Varied, tuple[str, str] | None]], subject: RunContext, *, everything: bool
 ) -> Space:
-    target = Target(probe)
-    journal = Journal(state_folder() / "journal")
-    place = InPlace("", target, journal, folder=folder, makes_files=False)
-    subject = RunContext(target=target, place=place, journal=journal, files=None, work=WorkDraft())
     rows: list[tuple[Varied, tuple[str, str] | None, str | None]] = []
     for varied, condition in wanted:
         rows.append((varied, condition, today_of(subject, varied)))
@@ -265,7 +256,7 @@ def _space(
     dimensions: list[Dimension] = []
     for varied, _, today in rows:
         first = varied.values[0] if today is None else today
-        values = list(dict.fromkeys([first, *varied.values]))
+        values = list(dict.fromkeys([first, *(v for v in varied.values if v != TODAY or today is None)]))
         if len(values) < 2:
             raise RequestError(
                 f"{varied.name}: {first} is today's value, so there is nothing to choose from",
