@@ -99,6 +99,15 @@ def _parameters_apart(args: list[str]) -> Iterator[str]:
         before = word
 
 
+level_option = compared(
+    "--level",
+    "levels",
+    multiple=True,
+    metavar="'NAME: KNOB=VALUE ...'",
+    help="Compare whole settings: each --level sets several knobs at once (may be repeated). A knob that one of them "
+    "does not name keeps today's value.",
+)
+
 #: on the command and where it runs
 own_command_options = with_options(
     compared(
@@ -110,14 +119,7 @@ own_command_options = with_options(
         metavar="NAME LEVEL,LEVEL",
         help="Put each of these in place of {NAME} in the command.",
     ),
-    compared(
-        "--level",
-        "levels",
-        multiple=True,
-        metavar="'NAME: KNOB=VALUE ...'",
-        help="Compare whole settings: each --level sets several knobs at once (may be repeated). A knob that one of them "
-        "does not name keeps today's value.",
-    ),
+    level_option,
     command_group("--prepare", metavar="LINE", help="Run this line by sh before each run, untimed."),
     command_group("--cleanup", metavar="LINE", help="Run this line by sh after each run, untimed."),
     command_group(

@@ -115,7 +115,7 @@ def study_text(wish: Wish) -> str:
     _check(factors, argv, wish)
     names = short_names(factors)
     tables = [_table(factor, names[factor.name]) for factor in factors]
-    tables += [_bundle_table(bundles)] if bundles else []
+    tables += [bundle_table(bundles)] if bundles else []
     return tomlkit.dumps(_document(wish, QUICK, _question(factors, wish), tables, argv))
 
 
@@ -141,7 +141,7 @@ def _document(
 def _bundled(wish: Wish) -> dict[str, Any]:
     """Return the study that compares whole settings: a race, or the confirmation of its winner."""
     argv, _ = _argv(wish)
-    factor = _bundle_table(wish.bundles)
+    factor = bundle_table(wish.bundles)
     question = f"Which settings make {_shown(wish)} fastest?"
     if wish.design is DesignKind.CONFIRM:
         question = f"Are these settings faster than today's for {_shown(wish)}, and is each of them needed?"
@@ -149,7 +149,8 @@ def _bundled(wish: Wish) -> dict[str, Any]:
     return {**document, "design": {"kind": wish.design.value}}
 
 
-def _bundle_table(bundles: Sequence[Level]) -> dict[str, Any]:
+def bundle_table(bundles: Sequence[Level]) -> dict[str, Any]:
+    """Return the table of a factor whose levels set several knobs each."""
     levels = [
         {
             "label": bundle.label,

@@ -99,7 +99,7 @@ def with_today(study: Study, lab: str, folder: str) -> Study:
         return study
     with system_of(folder if lab == IN_PLACE else "/") as subject:
         factors = tuple(
-            _filled(factor, lab, subject, quick=study.quick) if _is_open(factor) else factor
+            filled(factor, lab, subject, quick=study.quick) if _is_open(factor) else factor
             for factor in study.factors
         )
     return structs.replace(study, factors=factors)
@@ -116,7 +116,8 @@ def _has_today(setting: Setting) -> bool:
     return registry.knob(setting.knob).stage not in (Stage.WORK, Stage.PLACE)
 
 
-def _filled(factor: Factor, lab: str, subject: RunContext, *, quick: bool) -> Factor:
+def filled(factor: Factor, lab: str, subject: RunContext, *, quick: bool) -> Factor:
+    """Return the factor with today's values; see ``with_today``."""
     knobs = dict.fromkeys((s.knob, s.options) for level in factor.levels for s in level.settings)
     levels: list[Level] = []
     for level in factor.levels:
