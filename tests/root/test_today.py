@@ -99,7 +99,17 @@ def test_levels_of_several_settings_keep_today_for_what_they_do_not_name(state: 
 
 def test_today_is_a_level_in_a_study_file(state: Path, mounted: Path, tmp_path: Path) -> None:
     saved = tmp_path / "saved.toml"
-    words = ("vm.swappiness=today,13", "--in", str(mounted), "--save", str(saved), "--plan", "--", "cat", "f000")
+    words = (
+        "vm.swappiness=today,13",
+        "--in",
+        str(mounted),
+        "--save",
+        str(saved),
+        "--plan",
+        "--",
+        "cat",
+        "f000",
+    )
     iotrial("try", *words)
     assert '"today"' in saved.read_text()
     plan = iotrial("plan", str(saved), "--on", str(mounted)).stdout

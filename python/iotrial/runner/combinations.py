@@ -67,7 +67,8 @@ def check(study: Study, *, proc: Path = Path("/proc/sys")) -> None:
         if why is not None:
             raise RequestError(
                 f"{study.origin}: {_shown(one)} ({where}) and {_shown(other)} ({other_where}) cannot be combined: {why}",
-                hint="omit one of the two, or combine them in the levels of one factor",
+                hint="omit one of the two, or compare whole settings: --level 'NAME: KNOB=VALUE KNOB=VALUE' for each "
+                "(in a study file: levels with `set`)",
             )
     _check_async_commit(study)
     _check_shares(study, proc)

@@ -178,7 +178,9 @@ def bundles_of(texts: Sequence[str], *, today: bool) -> tuple[Level, ...]:
         Level(
             level.label,
             tuple(
-                next((s for s in level.settings if (s.knob, s.options) == one), Setting(one[0], TODAY, one[1]))
+                next(
+                    (s for s in level.settings if (s.knob, s.options) == one), Setting(one[0], TODAY, one[1])
+                )
                 for one in knobs
             ),
         )
@@ -325,6 +327,12 @@ def _check(factors: Sequence[Varied], argv: Sequence[str], wish: Wish) -> None:
     for factor in factors:
         if wish.replay is not None and factor.knob == VARIABLE:
             raise RequestError(f"{_ENVIRONMENT}{factor.name}: a replay starts no program", hint="remove it")
+    for factor in factors:
+        if factor.knob == ARGUMENT and any("{out}" in value for value in factor.values):
+            raise RequestError(
+                f"{{out}} in a level of {factor.name}: it stands for a folder only in the command itself",
+                hint="write {out} in the command, or name a folder of your own in the level",
+            )
     texts = [*argv, *(text for command in wish.commands for text in command)]
     for name, _ in wish.parameters:
         if not any(f"{{{name}}}" in text for text in texts):

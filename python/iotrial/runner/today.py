@@ -66,9 +66,15 @@ def todays_values(study: Study, lab: str, subject: RunContext) -> tuple[TodaysVa
     """Return today's value of each setting that the factors set on the user's own system."""
     found = []
     for factor in study.factors:
-        for knob, options in dict.fromkeys((s.knob, s.options) for one in factor.levels for s in one.settings):
+        for knob, options in dict.fromkeys(
+            (s.knob, s.options) for one in factor.levels for s in one.settings
+        ):
             setting = Setting(knob, _another(factor, knob, options), options)
-            if not is_users_own(setting, lab) or (value := value_today(subject, setting)) is None:
+            if (
+                _is_cleared(setting, factor, subject)
+                or not is_users_own(setting, lab)
+                or (value := value_today(subject, setting)) is None
+            ):
                 continue
             named = setting_name(knob, dict(options))
             having = tuple(
@@ -83,9 +89,21 @@ def todays_values(study: Study, lab: str, subject: RunContext) -> tuple[TodaysVa
     return tuple(found)
 
 
+def _is_cleared(setting: Setting, factor: Factor, subject: RunContext) -> bool:
+    """Return whether a sysctl is 0 only because the other one of its pair, which the factor sets too, is in force."""
+    key = dict(setting.options).get("key", "")
+    other = Setting(Sysctl.name, "", (("key", Sysctl.PAIRS.get(key, "")),))
+    sets = any(s.knob == Sysctl.name and s.options == other.options for s in factor.levels[0].settings)
+    if setting.knob != Sysctl.name or not sets:
+        return False
+    return value_today(subject, setting) == "0" and value_today(subject, other) not in ("0", None)
+
+
 def _another(factor: Factor, knob: str, options: tuple[tuple[str, str], ...]) -> str:
     """Return a value that one of the levels gives this knob: where the knob has no address, it says which setting is meant."""
-    values = [s.value for one in factor.levels for s in one.settings if (s.knob, s.options) == (knob, options)]
+    values = [
+        s.value for one in factor.levels for s in one.settings if (s.knob, s.options) == (knob, options)
+    ]
     return next((value for value in values if value not in (TODAY, "default")), values[0])
 
 

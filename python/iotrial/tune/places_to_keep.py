@@ -184,7 +184,9 @@ class SysctlFile(Mechanism):
         path = f"/proc/sys/{key.replace('.', '/')}"
         before = _now(machine, path, choice)
         back = None
-        if key in Sysctl.PAIRS and before == "0":  # the other one of the pair is in force, and must be written back
+        if (
+            key in Sysctl.PAIRS and before == "0"
+        ):  # the other one of the pair is in force, and must be written back
             other = f"/proc/sys/{Sysctl.PAIRS[key].replace('.', '/')}"
             back = (other, _now(machine, other, choice))
         draft.live.append(LiveStep(path, before, _words(choice.value), back=back))

@@ -256,7 +256,9 @@ def command(
         parameters = values["parameters"]
         base = wish_of((), after, {**values, "parameters": ()} if after else values)
         request = own_request(values)
-        space = space_of_settings(over, parameters, str(Path(values["on"] or ".").resolve()), lab=base.lab, levels=values["levels"])
+        space = space_of_settings(
+            over, parameters, str(Path(values["on"] or ".").resolve()), lab=base.lab, levels=values["levels"]
+        )
     else:
         base, space, request = _of_study(str(study), over, own_request(values), values)
     seed = request.seed or new_seed()
