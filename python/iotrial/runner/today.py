@@ -140,10 +140,10 @@ def filled(factor: Factor, lab: str, subject: RunContext, *, quick: bool) -> Fac
     levels: list[Level] = []
     for level in factor.levels:
         own = {(s.knob, s.options): s.value for s in level.settings}
+        wanted = [Setting(knob, own.get((knob, options), TODAY), options) for knob, options in knobs]
         settings = tuple(
-            Setting(knob, _value(factor, level, Setting(knob, own.get((knob, options), TODAY), options), own, lab, subject), options)
-            for knob, options in knobs
-        )  # fmt: skip
+            Setting(one.knob, _value(factor, level, one, own, lab, subject), one.options) for one in wanted
+        )
         label = level.label
         if quick and label == TODAY and len(settings) == 1:
             label = f"{settings[0].value} ({TODAY})"[:MAX_LABEL]
@@ -160,7 +160,7 @@ def filled(factor: Factor, lab: str, subject: RunContext, *, quick: bool) -> Fac
     remaining = tuple(kept[one] for one in dict.fromkeys(level.settings for level in levels))
     if len(remaining) < 2 <= len(levels):
         raise RequestError(
-            f"{factor.name}: {remaining[0].label.removesuffix(f' ({TODAY})')} is today's value, so there is nothing to compare",
+            f"{factor.name}: {remaining[0].label.removesuffix(f' ({TODAY})')} is today's value: there is nothing to compare",
             hint="name another level",
         )
     return structs.replace(

@@ -259,7 +259,7 @@ def objects_in(facts: Mapping[str, object], name: str) -> list[Mapping[str, obje
 
 
 def today_in_words(values: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return the sentences on today's values (facts of a lab), without the full stop: what they are, and which no level has."""
+    """Return sentences on today's values (facts of a lab), without the full stop: what they are, and which no level has."""
     every = list(values)
     if not every:
         return ()
