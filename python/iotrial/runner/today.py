@@ -100,7 +100,7 @@ def _is_cleared(setting: Setting, factor: Factor, subject: RunContext) -> bool:
 
 
 def _another(factor: Factor, knob: str, options: tuple[tuple[str, str], ...]) -> str:
-    """Return a value that one of the levels gives this knob: where the knob has no address, it says which setting is meant."""
+    """Return a value that one of the levels gives this knob: without an address, it says what is meant."""
     values = [
         s.value for one in factor.levels for s in one.settings if (s.knob, s.options) == (knob, options)
     ]
