@@ -162,7 +162,7 @@ def bundle_table(bundles: Sequence[Level]) -> dict[str, Any]:
 
 
 def bundles_of(texts: Sequence[str], *, today: bool) -> tuple[Level, ...]:
-    """Read ``--level`` arguments, NAME: KNOB=VALUE KNOB=VALUE; the first is the reference; of a single one, today's values are.
+    """Read ``--level`` arguments, NAME: KNOB=VALUE KNOB=VALUE; the first is the reference, or today's values if it is alone.
 
     Every level names every knob: with ``today`` where the user has not. Raises RequestError, or UnknownName for a knob that
     does not exist.
