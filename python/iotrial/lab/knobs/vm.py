@@ -4,7 +4,7 @@ Harmless means: it costs at most speed, for a while, and one write restores it. 
 large a value makes the kernel kill processes; once written, it no longer follows the memory size), nor are overcommit and
 panic settings. The dirty page limits come in pairs, a ratio and a number of bytes. The kernel keeps one of each pair and
 shows the other as 0; it refuses 0 for most of them. So the level 0 of one means that the other is in force: setting it
-writes the other, with its value before the trial, or else with one of the trial's. Undo writes back the one that was in force.
+writes the other, with its value before the trial, or one of the trial's. Undo writes back the one that was in force.
 """
 
 from __future__ import annotations
