@@ -422,3 +422,30 @@ def test_output_replaces_only_on_request_and_goes_through_no_link(run: Any, tmp_
         assert "is a link or a file, not a folder" in refused(run, *words, *more, of=of).message
     assert list(moved.iterdir()) == []
     assert [path.name for path in outside.iterdir()] == ["moved"]
+
+
+def test_a_value_that_was_never_measured_is_replaced_only_by_name(run: Any, root: Path) -> None:
+    """The trial compared 10 with 60, and the machine has 33: whether 10 is better than 33 is not known."""
+    place = root / "proc/sys/vm/swappiness"
+    place.write_text("33\n")
+    before = image(root)
+    error = refused(run, "apply", "--yes", of=trial("swappiness"))
+    assert "33" in error.message
+    assert "--replace-unmeasured vm.swappiness" in error.message
+    assert image(root) == before
+    shown = run("apply", "--in", "/data/x", "--yes", of=trial("swappiness", "ahead")).output
+    assert "not applied: swappiness 10: it would replace 33" in shown
+    assert place.read_text() == "33\n"
+    run("revert")
+    assert image(root) == before
+    run("apply", "--yes", "--replace-unmeasured", "vm.swappiness", of=trial("swappiness"))
+    assert place.read_text() == "10"
+
+
+def test_the_value_of_today_counts_as_measured_only_if_a_level_had_it(run: Any, root: Path) -> None:
+    (root / "proc/sys/vm/swappiness").write_text("33\n")
+    today = {"factor": "swappiness", "setting": "vm.swappiness", "value": "33"}
+    lab = {"kind": "in-place", "today": [{**today, "levels": ["60"]}]}
+    assert "33 -> 10" in run("apply", "--dry-run", of=trial("swappiness", lab=lab)).output
+    lab = {"kind": "in-place", "today": [{**today, "levels": []}]}
+    assert "did not measure" in refused(run, "apply", "--dry-run", of=trial("swappiness", lab=lab)).message

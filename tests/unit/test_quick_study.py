@@ -55,6 +55,21 @@ def test_a_setting_becomes_a_factor(setting: str, knob: str, options: tuple[obje
         assert (level.settings[0].knob, level.settings[0].options) == (knob, options)
 
 
+def test_a_folder_for_output_in_a_level_is_refused_beforehand() -> None:
+    with pytest.raises(RequestError, match=r"\{out\} in a level of to"):
+        study_text(wish(parameters=(("to", "{out}/a,b"),), commands=(("cp", "x", "{to}"),)))
+    with pytest.raises(RequestError, match=r"\{out\} in a level of command"):
+        study_text(wish(commands=(("cp", "x", "{out}"), ("dd of={out}/a",))))
+
+
+def test_levels_of_several_settings_name_every_knob() -> None:
+    given = wish(levels=("a: vm.swappiness=1 scheduler=none", "b: vm.swappiness=2"))
+    (factor,) = study_of(given).factors
+    assert [[s.value for s in level.settings] for level in factor.levels] == [["1", "none"], ["2", "today"]]
+    (factor,) = study_of(wish(levels=("a: vm.swappiness=1",))).factors
+    assert factor.reference == "today"
+
+
 def test_one_level_is_fixed_for_all_runs() -> None:
     study = study_of(wish("scheduler=none", "read_ahead_kb=16,512"))
     assert [factor.role for factor in study.factors] == [Role.CONDITION, Role.TREATMENT]

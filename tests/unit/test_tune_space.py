@@ -15,11 +15,11 @@ from iotrial.report.best import needless
 from iotrial.runner.quick_study import Wish, study_text
 from iotrial.stats.model import Effect, Observation, ObservedBlock, Race, Verdict
 from iotrial.stats.spec import Spec
-from iotrial.study.model import DesignKind, Factor, Level, Role, Setting, Study
+from iotrial.study.model import TODAY, DesignKind, Factor, Level, Role, Setting, Study
 from iotrial.study.reader import read_study
 from iotrial.study.scales import Better
 from iotrial.tune.search import Proposals
-from iotrial.tune.space import TODAY, Dimension, Space, space_of_factors, space_of_settings
+from iotrial.tune.space import Dimension, Space, space_of_factors, space_of_settings
 from iotrial.tune.stages import Stage, confirmation, race_stage, with_margin_left
 from values import replace
 

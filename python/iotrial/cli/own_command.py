@@ -101,6 +101,15 @@ def _parameters_apart(args: list[str]) -> Iterator[str]:
         before = word
 
 
+level_option = compared(
+    "--level",
+    "levels",
+    multiple=True,
+    metavar="'NAME: KNOB=VALUE ...'",
+    help="Compare whole settings: each --level sets several knobs at once (may be repeated). A knob that one of them "
+    "does not name keeps today's value.",
+)
+
 #: on the command and where it runs
 own_command_options = with_options(
     compared(
@@ -112,6 +121,7 @@ own_command_options = with_options(
         metavar="NAME LEVEL,LEVEL",
         help="Put each of these in place of {NAME} in the command.",
     ),
+    level_option,
     command_group("--prepare", metavar="LINE", help="Run this line by sh before each run, untimed."),
     command_group("--cleanup", metavar="LINE", help="Run this line by sh after each run, untimed."),
     command_group(
@@ -265,6 +275,8 @@ def wish_of(settings: tuple[str, ...], after: tuple[str, ...], values: dict[str,
         margin=values["margin"],
         time=values["time"],
         lab=IMAGE if values["copy_from"] else IN_PLACE,
+        levels=values["levels"],
+        today=values.get("today", False),
     )
 
 
@@ -301,6 +313,8 @@ def _wish_of_replay(settings: tuple[str, ...], after: tuple[str, ...], values: d
         time=values["time"],
         lab=lab,
         size=f"{max(1, size_bytes >> 20)} MiB" if lab == IMAGE else None,
+        levels=values["levels"],
+        today=values.get("today", False),
         replay=Replayed(found.name, str(found.parent), checksum_of(found), values["timing"] or "closed"),
     )
 

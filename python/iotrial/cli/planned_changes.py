@@ -22,8 +22,9 @@ from iotrial.runner.command_user import command_user
 from iotrial.runner.places import Where
 from iotrial.runner.resolve import Resolved
 from iotrial.runner.same_disk import sharing
+from iotrial.runner.today import is_users_own, system_of, todays_values
 from iotrial.runner.trace_job import REPETITIONS, Counted, accounts, is_accounted
-from iotrial.store.model import shared_disks_in_words
+from iotrial.store.model import shared_disks_in_words, today_in_words
 from iotrial.study import catalogue
 from iotrial.study.model import Holds, Setting, Study
 from iotrial.study.places import IN_PLACE
@@ -51,6 +52,7 @@ def typed_intent_lines(resolved: Resolved, folder: str) -> Iterator[str]:
         yield _line("lab", f"{resolved.lab}, in {escape(folder)}")
     if resolved.copy_from is not None:
         yield _line("data", f"a copy of {escape(resolved.copy_from)}")
+    yield from _today(resolved, folder)
     yield from _replays(resolved)
     for note in resolved.notes:
         yield _line("", escape(note))
@@ -99,6 +101,16 @@ def _windows(study: Study) -> Iterator[str]:
 def _held(folder: str) -> Iterator[str]:
     yield _line("in place", escape(folder))
     yield _line("", escape(holding_of(folder).described))
+
+
+def _today(resolved: Resolved, folder: str) -> Iterator[str]:
+    """Yield today's values of what is tried on the user's own system, and which of them no level has."""
+    if not any(is_users_own(setting, resolved.lab) for setting in resolved.study.settings):
+        return
+    with system_of(folder if resolved.lab == IN_PLACE else "/") as subject:
+        values = todays_values(resolved.study, resolved.lab, subject)
+    for number, sentence in enumerate(today_in_words(plain(values))):
+        yield _line("" if number else "today", escape(sentence.partition(": ")[2] or sentence))
 
 
 def _replays(resolved: Resolved) -> Iterator[str]:
@@ -185,6 +197,7 @@ def _lines(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]]) 
     yield from _places(resolved, folder, disks)
     if resolved.copy_from is not None:
         yield _line("data", f"a copy of {escape(resolved.copy_from)}")
+    yield from _today(resolved, folder)
     yield from _replays(resolved)
     for note in shared_disks_in_words(plain(sharing(resolved, folder))):
         yield _line("", escape(f"NOTE: {note}"))

@@ -15,6 +15,7 @@ from iotrial.cli.place_options import named
 from iotrial.design.plan import seed_from_user
 from iotrial.errors import RequestError
 from iotrial.runner.resolve import resolve
+from iotrial.runner.today import with_today
 from iotrial.store.model import TrialHeader
 from iotrial.store.packed import open_packed, read_packed
 from iotrial.study.catalogue import find
@@ -249,7 +250,8 @@ def sampling_period(text: str | None) -> float | None:
 
 
 def resolve_study(study: Study, request: RunRequest) -> Resolved:
-    """Resolve the study for this machine."""
+    """Resolve the study for this machine, with today's values where a level asks for them."""
+    study = with_today(study, request.lab or study.lab.kind or "", request.on or ".")
     return resolve(
         study,
         root=os.geteuid() == 0,

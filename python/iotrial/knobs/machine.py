@@ -98,27 +98,35 @@ class Sysctl(Declaration):
     open_levels = "whole numbers in the range of the key"
     consequence = trade_off("affects memory and latency of everything on the machine")
 
-    #: key: minimum, maximum, and the keys that must be 0 because writing this one would clear them
-    ALLOWED: ClassVar[dict[str, tuple[int, int, tuple[str, ...]]]] = {
-        "vm.compaction_proactiveness": (0, 100, ()),
-        "vm.dirty_background_bytes": (1 << 20, 1 << 40, ()),
-        "vm.dirty_background_ratio": (0, 100, ("vm.dirty_background_bytes",)),
-        "vm.dirty_bytes": (1 << 20, 1 << 40, ()),
-        "vm.dirty_expire_centisecs": (100, 360_000, ()),
-        "vm.dirty_ratio": (1, 100, ("vm.dirty_bytes",)),
-        "vm.dirty_writeback_centisecs": (1, 360_000, ()),  # 0 would stop periodic write-back for everybody
-        "vm.dirtytime_expire_seconds": (1, 864_000, ()),
-        "vm.extfrag_threshold": (0, 1000, ()),
-        "vm.laptop_mode": (0, 300, ()),
-        "vm.nr_hugepages": (0, 1024, ()),  # of 2 MiB: at most 2 GiB are taken from everybody else
-        "vm.page-cluster": (0, 8, ()),
-        "vm.page_lock_unfairness": (0, 100, ()),
-        "vm.stat_interval": (1, 3600, ()),
-        "vm.swappiness": (0, 200, ()),
-        "vm.vfs_cache_pressure": (1, 1000, ()),
-        "vm.watermark_boost_factor": (0, 30_000, ()),
-        "vm.watermark_scale_factor": (1, 1000, ()),
-        "fs.xfs.xfssyncd_centisecs": (100, 720_000, ()),
+    #: key: minimum and maximum
+    ALLOWED: ClassVar[dict[str, tuple[int, int]]] = {
+        "vm.compaction_proactiveness": (0, 100),
+        "vm.dirty_background_bytes": (1 << 20, 1 << 40),
+        "vm.dirty_background_ratio": (0, 100),
+        "vm.dirty_bytes": (1 << 20, 1 << 40),
+        "vm.dirty_expire_centisecs": (100, 360_000),
+        "vm.dirty_ratio": (1, 100),
+        "vm.dirty_writeback_centisecs": (1, 360_000),  # 0 would stop periodic write-back for everybody
+        "vm.dirtytime_expire_seconds": (1, 864_000),
+        "vm.extfrag_threshold": (0, 1000),
+        "vm.laptop_mode": (0, 300),
+        "vm.nr_hugepages": (0, 1024),  # of 2 MiB: at most 2 GiB are taken from everybody else
+        "vm.page-cluster": (0, 8),
+        "vm.page_lock_unfairness": (0, 100),
+        "vm.stat_interval": (1, 3600),
+        "vm.swappiness": (0, 200),
+        "vm.vfs_cache_pressure": (1, 1000),
+        "vm.watermark_boost_factor": (0, 30_000),
+        "vm.watermark_scale_factor": (1, 1000),
+        "fs.xfs.xfssyncd_centisecs": (100, 720_000),
+    }
+
+    #: limits that come in two units: the kernel shows one of each pair as 0, and clears it when the other is written
+    PAIRS: ClassVar[Mapping[str, str]] = {
+        "vm.dirty_background_bytes": "vm.dirty_background_ratio",
+        "vm.dirty_background_ratio": "vm.dirty_background_bytes",
+        "vm.dirty_bytes": "vm.dirty_ratio",
+        "vm.dirty_ratio": "vm.dirty_bytes",
     }
 
     #: values that are worth a try, by key

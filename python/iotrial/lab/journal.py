@@ -116,6 +116,11 @@ class Journal:
         self._keep(entry)
         return entry
 
+    def held(self, knob: str, address: Mapping[str, str]) -> Entry | None:
+        """Return the entry that was recorded here for a subject, without a look at the disk."""
+        found = (e for e in self._held.values() if e.knob == knob and dict(e.address) == dict(address))
+        return next(found, None)
+
     def _widen(self, entry: Entry, ours: Iterable[str]) -> Entry:
         values = tuple(dict.fromkeys((*entry.ours, *ours)))
         if values == entry.ours:

@@ -169,6 +169,18 @@ class Knob(Declaration, ABC):
     def read(self, subject: RunContext, setting: Setting) -> str:
         """Return the current value in canonical form."""
 
+    def today(self, subject: RunContext, setting: Setting) -> str:
+        """Return the value before any change, in the form of a level. ``setting`` is one of its levels."""
+        return self.read(subject, Setting(setting.knob, "", setting.options))
+
+    def is_today(self, setting: Setting, value: str) -> bool:
+        """Return whether a level is this value, which ``today`` has returned. The level may be one that the knob does not
+        have."""
+        try:
+            return self.parse(setting) == value
+        except (RequestError, UnsupportedLevel):
+            return False
+
     @abstractmethod
     def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         """Set the value. In stages FORMAT and MOUNT this only registers a request; the place applies the requests of all
@@ -178,6 +190,10 @@ class Knob(Declaration, ABC):
         """Return the value that every run sets before its own. None if the stage itself starts from a neutral state
         (unmounted, unformatted, a fresh draft of the work)."""
         return None
+
+    def yields(self, value: str) -> bool:
+        """Return whether this value takes effect by setting another knob, which may be set in the same run: it goes first."""
+        return False
 
     def verify(self, subject: RunContext, setting: Setting, value: str) -> None:
         """Read the value back. Raises KnobError if it was not applied."""

@@ -18,7 +18,7 @@ from iotrial.knobs.declaration import declarations
 from iotrial.lab.in_place import MOUNTINFO, holding_of
 from iotrial.lab.target import parse_mountinfo
 from iotrial.live.sources import reach_s, source_of
-from iotrial.runner.quick_study import setting_of, value_labels
+from iotrial.runner.quick_study import SETTINGS, bundle_table, setting_of, value_labels
 from iotrial.study.model import LIVE
 from iotrial.study.places import IN_PLACE
 from iotrial.study.scales import Better, Scale
@@ -46,17 +46,18 @@ class LiveWish:
     time: str = "8 h"
 
 
-def live_space(settings: Sequence[str], folder: str) -> Space:
+def live_space(settings: Sequence[str], folder: str, levels: Sequence[str] = ()) -> Space:
     """Return the settings with their levels, today's first, which is read from the machine.
 
     Raises RequestError for a setting that cannot be switched here, and UnknownName for one that does not exist.
     """
-    if not settings:
+    if not settings and not levels:
         raise RequestError(
             "no setting given",
             hint="iotrial live block.read_ahead_kb=128,1024 --metric 'command:...'; `iotrial knobs` lists the settings",
         )
-    space = space_of_settings([_with_default(text) for text in settings], (), folder, lab=IN_PLACE)
+    texts = [_with_default(text) for text in settings]
+    space = space_of_settings(texts, (), folder, lab=IN_PLACE, levels=levels)
     for one in space.dimensions:
         if one.only is not None:
             other = space.dimensions[one.only[0]].name
@@ -145,6 +146,8 @@ def _metric(text: str, device: str | None, washout: str) -> dict[str, Any]:
 
 
 def _factor(one: Dimension) -> dict[str, Any]:
+    if one.name == SETTINGS:
+        return bundle_table(one.levels)
     settings = [level.settings[0] for level in one.levels]
     first = settings[0]
     labels = value_labels([setting.value for setting in settings])

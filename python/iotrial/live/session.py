@@ -139,7 +139,10 @@ class LiveSession(Session):
             # today's mode of a mount may have a flag more than its level names
             if turn not in today or not isinstance(turn.knob, MountAtime)
         ]
-        for turn in sorted(turns, key=lambda turn: turn.knob.name != BlockScheduler.name):
+        for turn in sorted(
+            turns,
+            key=lambda turn: (turn.knob.name != BlockScheduler.name, not turn.knob.yields(turn.value)),
+        ):
             turn.write(self.subject_in_use)
         self.subject_in_use.place.settle(always=False, fresh=False)
         every = self.resolved.turns_of(condition, arm)

@@ -80,7 +80,7 @@ from iotrial.stats.verdict import (
     is_rate,
     is_time,
 )
-from iotrial.store.model import StoredTrial, TrialState, objects_in, shared_disks_in_words
+from iotrial.store.model import StoredTrial, TrialState, objects_in, shared_disks_in_words, today_in_words
 from iotrial.study.model import DesignKind, Scale, Study, Workload
 from iotrial.terminal import escape
 from iotrial.units import format_duration, format_ratio
@@ -488,7 +488,10 @@ def _on_workloads(
 ) -> Iterator[str]:
     """Describe the work and its disks where they limit what the numbers mean."""
     header = trial.header
-    for note in shared_disks_in_words(objects_in(header.lab, "shared")):
+    for note in (
+        *today_in_words(objects_in(header.lab, "today")),
+        *shared_disks_in_words(objects_in(header.lab, "shared")),
+    ):
         yield f"{escape(capitalised(note))}."
     for disk in _modelled(header.lab):
         yield f"{SIMULATED}: {disk}."

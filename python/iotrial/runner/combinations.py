@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from iotrial.errors import RequestError
+from iotrial.knobs.machine import Sysctl
 from iotrial.lab import superblock
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.knobs.mount import family
@@ -52,13 +53,7 @@ EXCLUDED: tuple[tuple[str, str, str], ...] = (
         "pages already cached are charged to the process that read them first, not to the work",
     ),
 )
-#: Pairs of sysctls where writing one makes the kernel clear the other.
-CLEARING = ({"vm.dirty_ratio", "vm.dirty_bytes"}, {"vm.dirty_background_ratio", "vm.dirty_background_bytes"})
 SHARES = ("vm.dirty_background_ratio", "vm.dirty_ratio")
-CLEARED_BY = {
-    "vm.dirty_background_ratio": {"vm.dirty_background_bytes"},
-    "vm.dirty_ratio": {"vm.dirty_bytes"},
-}
 NEEDS_NO_ORDER = ("data=writeback", "data=journal")
 
 
@@ -72,7 +67,8 @@ def check(study: Study, *, proc: Path = Path("/proc/sys")) -> None:
         if why is not None:
             raise RequestError(
                 f"{study.origin}: {_shown(one)} ({where}) and {_shown(other)} ({other_where}) cannot be combined: {why}",
-                hint="omit one of the two, or combine them in the levels of one factor",
+                hint="omit one of the two, or compare whole settings: --level 'NAME: KNOB=VALUE KNOB=VALUE' for each "
+                "(in a study file: levels with `set`)",
             )
     _check_async_commit(study)
     _check_shares(study, proc)
@@ -98,12 +94,12 @@ def clash(one: Setting, other: Setting) -> str | None:
 
 
 def _sysctls(key: str, value: str, other_key: str, other_value: str) -> str | None:
-    if key != other_key and any({key, other_key} == pair for pair in CLEARING):
+    if Sysctl.PAIRS.get(key) == other_key and "0" not in (value, other_value):
         return "the kernel clears one when the other is written"
     values = {key: value, other_key: other_value}
     if set(values) == set(SHARES) and all(v.isdigit() for v in values.values()):
         background, foreground = (int(values[share]) for share in SHARES)
-        if background >= foreground:
+        if background >= foreground > 0:
             return "the kernel then silently uses half of vm.dirty_ratio instead"
     return None
 
@@ -113,7 +109,7 @@ def _check_shares(study: Study, proc: Path) -> None:
     sysctls = [setting for setting in study.settings if setting.knob == "sysctl"]
     turned = {dict(setting.options).get("key", "") for setting in sysctls}
     for own, other in (SHARES, SHARES[::-1]):
-        if own not in turned or turned & {other, *CLEARED_BY[other]}:
+        if own not in turned or turned & {other, Sysctl.PAIRS[other]}:
             continue
         try:
             found = (proc / other.replace(".", "/")).read_text().strip()

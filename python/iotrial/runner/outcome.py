@@ -134,8 +134,7 @@ def outcome_of(
             bytes_expected=expected,
             bytes_kept=int(evidence.get(cache.KEPT, 0)),
             most_kept=0 if seen is None else seen.most_kept,
-        )
-        or found.void,
+        ),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -17,9 +17,9 @@ import tomlkit
 
 from iotrial.errors import RequestError, UnknownName
 from iotrial.knobs.block import BlockScheduler, BlockTunable, DeviceFile
-from iotrial.knobs.declaration import declarations
+from iotrial.knobs.declaration import Stage, declarations
 from iotrial.knobs.machine import Sysctl
-from iotrial.study.model import BEST, QUICK, DesignKind, Level
+from iotrial.study.model import BEST, QUICK, TODAY, DesignKind, Level, Setting
 from iotrial.study.places import IN_PLACE
 
 #: the factor with whole settings as levels
@@ -83,6 +83,10 @@ class Wish:
     lab: str = "in-place"
     size: str | None = None
     replay: Replayed | None = None
+    #: levels of one factor that set several knobs: "NAME: KNOB=VALUE KNOB=VALUE"
+    levels: tuple[str, ...] = ()
+    #: whether today's values are levels too, and the reference
+    today: bool = False
     #: whole settings to compare instead of ``settings`` and ``parameters``, the reference first, and their design
     bundles: tuple[Level, ...] = ()
     design: DesignKind = DesignKind.FULL
@@ -104,13 +108,15 @@ def study_text(wish: Wish) -> str:
         raise _no_command(wish.settings)
     if wish.bundles:
         return tomlkit.dumps(_bundled(wish))
-    factors = [setting_of(text) for text in wish.settings]
+    factors = [_besides_today(setting_of(text)) if wish.today else setting_of(text) for text in wish.settings]
     factors += [parameter_of(name, values) for name, values in wish.parameters]
     argv, command = _argv(wish)
     factors += [command] if command is not None else []
+    bundles = bundles_of(wish.levels, today=wish.today)
     _check(factors, argv, wish)
     names = short_names(factors)
     tables = [_table(factor, names[factor.name]) for factor in factors]
+    tables += [bundle_table(bundles)] if bundles else []
     return tomlkit.dumps(_document(wish, QUICK, _question(factors, wish), tables, argv))
 
 
@@ -136,19 +142,81 @@ def _document(
 def _bundled(wish: Wish) -> dict[str, Any]:
     """Return the study that compares whole settings: a race, or the confirmation of its winner."""
     argv, _ = _argv(wish)
-    levels = [
-        {
-            "label": bundle.label,
-            "set": [{"knob": s.knob, **dict(s.options), "level": s.value} for s in bundle.settings],
-        }
-        for bundle in wish.bundles
-    ]
-    factor = {"name": SETTINGS, "levels": levels}
+    factor = bundle_table(wish.bundles)
     question = f"Which settings make {_shown(wish)} fastest?"
     if wish.design is DesignKind.CONFIRM:
         question = f"Are these settings faster than today's for {_shown(wish)}, and is each of them needed?"
     document = _document(wish, BEST, question, [factor], argv)
     return {**document, "design": {"kind": wish.design.value}}
+
+
+def bundle_table(bundles: Sequence[Level]) -> dict[str, Any]:
+    """Return the table of a factor whose levels set several knobs each."""
+    levels = [
+        {
+            "label": bundle.label,
+            "set": [{"knob": s.knob, **dict(s.options), "level": s.value} for s in bundle.settings],
+        }
+        for bundle in bundles
+    ]
+    return {"name": SETTINGS, "levels": levels}
+
+
+def bundles_of(texts: Sequence[str], *, today: bool) -> tuple[Level, ...]:
+    """Read ``--level`` arguments, NAME: KNOB=VALUE KNOB=VALUE; the first is the reference, or today's values if it is alone.
+
+    Every level names every knob: with ``today`` where the user has not. Raises RequestError, or UnknownName for a knob that
+    does not exist.
+    """
+    levels = [_bundle_of(text) for text in texts]
+    knobs = dict.fromkeys((s.knob, s.options) for level in levels for s in level.settings)
+    if levels and (today or len(levels) == 1):
+        levels.insert(0, Level(TODAY, tuple(Setting(knob, TODAY, options) for knob, options in knobs)))
+    labels = [level.label.casefold() for level in levels]
+    if twice := next((label for label in labels if labels.count(label) > 1), None):
+        raise RequestError(f'--level "{twice}" is given twice', hint="give each level a name of its own")
+    return tuple(
+        Level(
+            level.label,
+            tuple(
+                next(
+                    (s for s in level.settings if (s.knob, s.options) == one), Setting(one[0], TODAY, one[1])
+                )
+                for one in knobs
+            ),
+        )
+        for level in levels
+    )
+
+
+def _bundle_of(text: str) -> Level:
+    name, colon, rest = text.partition(":")
+    if not colon or "=" in name:
+        name, rest = text, text
+    try:
+        words = shlex.split(rest)
+    except ValueError:
+        words = []
+    if not words or not name.strip() or not all("=" in word for word in words):
+        raise RequestError(
+            f'--level "{text}": expected NAME: KNOB=VALUE KNOB=VALUE',
+            hint="such as --level 'small: vm.dirty_bytes=67108864 vm.dirty_background_bytes=16777216'",
+        )
+    settings = []
+    for word in words:
+        knob, _, value = word.partition("=")
+        one = setting_of(f"{knob}=?")
+        settings.append(Setting(one.knob, value, () if one.option is None else (one.option,)))
+    if len({(s.knob, s.options) for s in settings}) < len(settings):
+        raise RequestError(f'--level "{text}": a knob is given twice', hint="one value for each knob")
+    return Level(value_labels([name.strip()])[0], tuple(settings))
+
+
+def _besides_today(factor: Varied) -> Varied:
+    """Return the factor with ``today`` as its first level, if its knob is a setting of the machine."""
+    if declarations()[factor.knob].stage in (Stage.WORK, Stage.PLACE, Stage.CACHE):
+        return factor
+    return replace(factor, values=(TODAY, *(value for value in factor.values if value != TODAY)))
 
 
 def _no_command(settings: Sequence[str]) -> RequestError:
@@ -251,14 +319,21 @@ def _as_line(command: Sequence[str]) -> str:
 
 
 def _check(factors: Sequence[Varied], argv: Sequence[str], wish: Wish) -> None:
-    if not any(len(factor.values) > 1 for factor in factors):
+    if not wish.levels and not any(len(factor.values) > 1 for factor in factors):
         raise RequestError(
             "there is nothing to compare: no setting has two levels",
-            hint="separate the levels by commas: block.scheduler=none,mq-deadline; `iotrial knobs` lists the settings",
+            hint="separate the levels by commas: block.scheduler=none,mq-deadline, or compare with today's value: --today; "
+            "`iotrial knobs` lists the settings",
         )
     for factor in factors:
         if wish.replay is not None and factor.knob == VARIABLE:
             raise RequestError(f"{_ENVIRONMENT}{factor.name}: a replay starts no program", hint="remove it")
+    for factor in factors:
+        if factor.knob == ARGUMENT and any("{out}" in value for value in factor.values):
+            raise RequestError(
+                f"{{out}} in a level of {factor.name}: it stands for a folder only in the command itself",
+                hint="write {out} in the command, or name a folder of your own in the level",
+            )
     texts = [*argv, *(text for command in wish.commands for text in command)]
     for name, _ in wish.parameters:
         if not any(f"{{{name}}}" in text for text in texts):
@@ -357,7 +432,7 @@ def _shown(wish: Wish) -> str:
 
 
 def _question(factors: Sequence[Varied], wish: Wish) -> str:
-    varied = [factor.name for factor in factors if len(factor.values) > 1]
+    varied = [factor.name for factor in factors if len(factor.values) > 1] + [SETTINGS] * bool(wish.levels)
     if varied == ["command"]:
         return f"Which is faster: {_shown(wish)}?"
     return f"Does {' or '.join(varied)} change the time of {_shown(wish)}?"

@@ -398,7 +398,7 @@ class Runner:
     def _turn_settings(self, subject: RunContext, turns: tuple[KnobSetting, ...]) -> None:
         settings = [t for t in turns if t.knob.stage in (Stage.HOST, Stage.DEVICE)]
         # the scheduler first: changing it changes the others
-        settings.sort(key=lambda t: t.knob.name != "block.scheduler")
+        settings.sort(key=lambda t: (t.knob.name != "block.scheduler", not t.knob.yields(t.value)))
         self._turn_through_neutral(subject, settings, verify=False)
         if self._changed or any(t.knob.stage is Stage.DEVICE for t in settings):
             with self._time.part(Part.SETTINGS):

@@ -559,6 +559,7 @@ class Session:
             "pinned": dict(self.settings.pinned()),
             "notes": [*self.resolved.notes, *(self._guest.notes() if self._guest is not None else ())],
             "file_sets": dict(self.files.names()),
+            **({"today": plain(self.settings.today)} if self.settings.today else {}),
             **({"guest": dict(self._guest.facts())} if self._guest is not None else {}),
             **({"shared": together} if together else {}),
             **({"disks": kinds} if (kinds := disk_kinds(self.resolved, self.folder)) else {}),

@@ -21,6 +21,7 @@ from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.lab.machine.others import suspects
 from iotrial.lab.place import Place
 from iotrial.runner.resolve import KnobSetting, Resolved
+from iotrial.runner.today import TodaysValue, todays_values
 from iotrial.study.model import DesignKind, Setting
 
 
@@ -34,6 +35,8 @@ class Settings:
         self._pins: dict[str, tuple[KnobSetting, ...]] = {}
         #: what the last run has set that other programs can change, and on what
         self._applied: tuple[RunContext, tuple[KnobSetting, ...]] | None = None
+        #: today's value of each setting on trial that is the user's own
+        self.today: tuple[TodaysValue, ...] = ()
 
     def pinned(self) -> Mapping[str, str]:
         """Return the pinned values by knob name; where places differ, by place and knob name."""
@@ -57,6 +60,7 @@ class Settings:
         # Record the scheduler last, so that it is restored first: changing it changes the others.
         for place in places:
             subject = self._subject_of(place)
+            self.today = self.today or todays_values(self._resolved.study, self._resolved.lab, subject)
             if isinstance(place, DiskPlace | InPlace):
                 settings = pinned(place, scheduler_varies=BlockScheduler.name in taken)
                 self._pins[place.name] = tuple(_pin(s) for s in settings if s.knob not in taken)

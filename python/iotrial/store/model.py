@@ -6,9 +6,9 @@ read from the user's own store was written by a conductor on this machine, and i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta
 
@@ -256,6 +256,21 @@ def objects_in(facts: Mapping[str, object], name: str) -> list[Mapping[str, obje
     """Return the objects in the list of this name among stored facts; an imported trial may hold anything there."""
     found = facts.get(name)
     return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list | tuple) else []
+
+
+def today_in_words(values: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return sentences on today's values (facts of a lab), without the full stop: what they are, and which no level has."""
+    every = list(values)
+    if not every:
+        return ()
+    listed = ", ".join(f"{one.get('setting')} {one.get('value')}" for one in every)
+    sentences = [f"today's value{'s' if len(every) > 1 else ''}: {listed}"]
+    if missing := [f"{one.get('setting')} {one.get('value')}" for one in every if not one.get("levels")]:
+        sentences.append(
+            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not among the levels, so the trial does not say "
+            f"whether a level is better than today's; --today adds it as the reference"
+        )
+    return tuple(sentences)
 
 
 def shared_disks_in_words(stored: Sequence[Mapping[str, object]]) -> tuple[str, ...]:

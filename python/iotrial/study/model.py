@@ -119,6 +119,17 @@ class Setting(Struct, frozen=True):
     options: tuple[tuple[KnobOption, Line], ...] = ()
 
 
+#: the level of every knob that is its value before the trial, and the label of the levels that change nothing
+TODAY = "today"
+
+
+def setting_name(knob: str, options: Mapping[str, str]) -> str:
+    """Return the name under which a user knows a setting: a sysctl by its key, others by knob and option."""
+    if knob in ("sysctl", "guest.sysctl"):
+        return options.get("key", knob)
+    return " ".join([knob, *options.values()])
+
+
 class Level(Struct, frozen=True):
     """One value of a factor; several settings make it a bundle."""
 

@@ -16,13 +16,15 @@ from msgspec import Meta, field
 from iotrial.documents import JsonObject, Labels
 from iotrial.errors import RequestError
 from iotrial.knobs.declaration import Consequence, Safety, consequence_of
+from iotrial.knobs.filesystem import MountAtime
+from iotrial.knobs.machine import Sysctl
 from iotrial.report.best import evidence_of_settings, needless
 from iotrial.report.durability import level_verdict, measured_risks
 from iotrial.report.notation import counted, joined, named_level
 from iotrial.report.phrases import size_in_words, size_of
 from iotrial.stats.model import Conclusion, Effect
-from iotrial.store.model import TrialState
-from iotrial.study.model import Better, Factor, Level, Scale, Setting
+from iotrial.store.model import TrialState, objects_in
+from iotrial.study.model import Better, Factor, Level, Scale, Setting, setting_name
 from iotrial.terminal import escape
 
 if TYPE_CHECKING:
@@ -78,7 +80,11 @@ class Choice(JsonObject, frozen=True):
     def evidence(self) -> str:
         """One line: "read_ahead_kb 1024 vs 128: it takes 9.1 % less time [-15.4, -5.0]"."""
         label = escape(named_level(self.factor, self.level))
-        return f"{label} vs {escape(self.reference)}: {self.effect}"
+        values = [
+            f"{escape(text)} ({escape(value)})" if value is not None and value not in text else escape(text)
+            for text, value in ((label, self.value), (self.reference, self.was))
+        ]
+        return f"{' vs '.join(values)}: {self.effect}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +222,8 @@ def _choices(document: Document, factor: Factor, level: Level, effects: Sequence
     for setting in level.settings:
         if setting.value == reference.get((setting.knob, setting.options)) or setting in idle:
             continue
+        if setting.value == "0" and _is_cleared(setting, level):
+            continue
         judged = _judged(consequence_of(setting), document, factor.name, level.label)
         yield Choice(
             knob=setting.knob,
@@ -248,6 +256,15 @@ def _choices(document: Document, factor: Factor, level: Level, effects: Sequence
         )
 
 
+def _is_cleared(setting: Setting, level: Level) -> bool:
+    """Return whether the kernel shows this sysctl as 0 because the level sets the other one of its pair."""
+    other = Sysctl.PAIRS.get(dict(setting.options).get("key", ""))
+    return setting.knob == Sysctl.name and any(
+        s.knob == Sysctl.name and s.value != "0" and dict(s.options).get("key") == other
+        for s in level.settings
+    )
+
+
 def _judged(declared: Consequence, document: Document, factor: str, level: str) -> Consequence:
     """Return what a setting does to the safety of data: as declared, and as power cuts showed of its level."""
     cuts, study = document.data.cuts, document.trial.header.study
@@ -259,11 +276,42 @@ def _judged(declared: Consequence, document: Document, factor: str, level: str) 
     return Consequence(safety, f"{declared.sentence}; in power cuts it {verdict}")
 
 
-def setting_name(knob: str, options: Labels) -> str:
-    """Return the name under which a user knows a setting: a sysctl by its key, others by knob and option."""
-    if knob in ("sysctl", "guest.sysctl"):
-        return options.get("key", knob)
-    return " ".join([knob, *options.values()])
+def was_measured(document: Document, choice: Choice, value: str) -> bool:
+    """Return whether one of the levels that the trial compared is this value of the setting, as the kernel shows it."""
+    header = document.trial.header
+    for one in objects_in(header.lab, "today"):
+        if (one.get("factor"), one.get("setting"), one.get("value")) == (choice.factor, choice.name, value):
+            return bool(one.get("levels"))
+    factor = next(one for one in header.study.factors if one.name == choice.factor)
+    address = choice.knob, tuple(choice.options.items())
+    measured = {s.value for one in factor.levels for s in one.settings if (s.knob, s.options) == address}
+    if choice.knob == MountAtime.name:
+        flags = set(value.split(","))
+        value = next((mode for mode in ("noatime", "relatime", "nodiratime") if mode in flags), "strictatime")
+    return bool(measured & {value, "default"})
+
+
+def without_unmeasured(
+    document: Document, what: Chosen, replaced: Sequence[tuple[Choice, str]], named: Collection[str]
+) -> Chosen:
+    """Leave out the choices that would replace a value that the trial has not compared, unless they are ``named``."""
+    kept, left = list(what.choices), list(what.left_out)
+    for choice, value in replaced:
+        if choice not in kept or was_measured(document, choice, value):
+            continue
+        if any(_is_called(choice, name) for name in named):
+            continue
+        kept.remove(choice)
+        left.append(
+            LeftOut(
+                choice.factor,
+                choice.level,
+                f"it would replace {escape(value)}, which the trial did not measure (it compared {escape(choice.value)} with "
+                f"{escape(choice.was or choice.reference)}): measure it (`iotrial try ... --today`), or name it: "
+                f"--replace-unmeasured {_quoted(choice.name)}",
+            )
+        )
+    return Chosen(tuple(kept), tuple(left))
 
 
 def setting_is_named(setting: Setting, named: Collection[str]) -> bool:

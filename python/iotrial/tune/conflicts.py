@@ -11,18 +11,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from iotrial.knobs.machine import Sysctl
 from iotrial.lab.machine.others import SYSCTL_FOLDERS, UDEV_FOLDERS
 from iotrial.terminal import escape
 from iotrial.tune.devices import DeviceName, properties
 from iotrial.tune.machine import Machine
 
-#: the counterpart of which the kernel clears one when the other is written
-PAIRS = {
-    "vm.dirty_bytes": "vm.dirty_ratio",
-    "vm.dirty_ratio": "vm.dirty_bytes",
-    "vm.dirty_background_bytes": "vm.dirty_background_ratio",
-    "vm.dirty_background_ratio": "vm.dirty_background_bytes",
-}
 TMPFILES_FOLDERS = ("/etc/tmpfiles.d", "/run/tmpfiles.d", "/usr/local/lib/tmpfiles.d", "/usr/lib/tmpfiles.d")
 TUNED_FOLDERS = ("/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned")
 #: scripts and units that run when everything else has been set
@@ -60,7 +54,7 @@ def layered(machine: Machine, folders: tuple[str, ...], ending: str) -> list[str
 
 def sysctl_rivals(machine: Machine, key: str, own: str) -> Iterator[Rival]:
     """Find other settings of a sysctl. sysctl.d(5): the file whose name comes last wins."""
-    wanted = {key, PAIRS.get(key, key)}
+    wanted = {key, Sysctl.PAIRS.get(key, key)}
     own_name = own.rpartition("/")[2]
     linked = False
     for path in layered(machine, SYSCTL_FOLDERS, ".conf"):

@@ -44,7 +44,6 @@ from iotrial.tune.applied import (
 from iotrial.tune.choice import Choice
 from iotrial.tune.conflicts import (
     MARK,
-    PAIRS,
     Rival,
     Tuned,
     block_rivals,
@@ -114,6 +113,8 @@ class Plan:
     entries: tuple[Entry, ...]
     steps: tuple[AnyStep, ...]
     warnings: tuple[str, ...]
+    #: each choice with the value that it replaces here, as the kernel shows it
+    replaced: tuple[tuple[Choice, str], ...] = ()
 
     @property
     def files(self) -> tuple[FileStep, ...]:
@@ -175,11 +176,18 @@ class SysctlFile(Mechanism):
 
     def plan(self, draft: Draft, choice: Choice, folder: str | None) -> None:
         machine, key = draft.machine, choice.options.get("key", "")
+        if choice.value == "0" and key in Sysctl.PAIRS and Sysctl.ALLOWED[key][0]:
+            raise NotKept(
+                f"{key}=0 cannot be kept: it means that {Sysctl.PAIRS[key]} is in force",
+                hint=f"keep a value of {Sysctl.PAIRS[key]} instead",
+            )
         path = f"/proc/sys/{key.replace('.', '/')}"
         before = _now(machine, path, choice)
         back = None
-        if key in PAIRS and before == "0":  # the other one of the pair is in force, and must be written back
-            other = f"/proc/sys/{PAIRS[key].replace('.', '/')}"
+        if (
+            key in Sysctl.PAIRS and before == "0"
+        ):  # the other one of the pair is in force, and must be written back
+            other = f"/proc/sys/{Sysctl.PAIRS[key].replace('.', '/')}"
             back = (other, _now(machine, other, choice))
         draft.live.append(LiveStep(path, before, _words(choice.value), back=back))
         if key.startswith("fs.xfs."):
@@ -478,18 +486,22 @@ def plan(
     """Plan how these choices are kept. Raises NotKept, Managed or RequestError; changes nothing."""
     assert choices
     draft = Draft(machine, choices[0].trial)
+    replaced: list[tuple[Choice, str]] = []
     # a change of scheduler moves the length of the queue, and a limit moves read-ahead: those come after
     for choice in sorted(choices, key=lambda one: _RANK.get(one.knob, 0)):
         _check_value(choice)
+        first = len(draft.live)
         mechanism_of(choice).plan(draft, choice, folder)
+        steps = [step for step in draft.live[first:] if isinstance(step, LiveStep | MountStep)]
+        replaced += [(choice, step.before) for step in steps if step.before != step.after]
     _refuse_twice(draft)
     files, folders, profile = _files(draft)
     if check_owners:
         for step in files:
             refuse_managed(machine, step.path)
     reloads = [ReloadStep(argv) for argv in draft.reloads if _wanted(machine, argv)]
-    steps: tuple[AnyStep, ...] = (*draft.live, *folders, *files, *profile, *reloads)
-    return Plan(tuple(draft.entries), steps, tuple(draft.warnings))
+    every: tuple[AnyStep, ...] = (*draft.live, *folders, *files, *profile, *reloads)
+    return Plan(tuple(draft.entries), every, tuple(draft.warnings), tuple(replaced))
 
 
 def mechanism_of(choice: Choice) -> Mechanism:

@@ -13,21 +13,25 @@ from iotrial.knobs.block import NR_REQUESTS, BlockScheduler, BlockTunable
 from iotrial.knobs.declaration import Safety, consequence_of, declarations
 from iotrial.knobs.machine import Sysctl
 from iotrial.lab import registry
-from iotrial.lab.in_place import InPlace
-from iotrial.lab.journal import Journal
-from iotrial.lab.knob import RunContext, WorkDraft
+from iotrial.lab.knob import RunContext
 from iotrial.lab.knobs.mount import MountAtime
 from iotrial.lab.knobs.setting import KernelFileKnob
-from iotrial.lab.target import Target
-from iotrial.paths import state_folder
-from iotrial.probe.client import Probe
 from iotrial.runner.combinations import clash
-from iotrial.runner.quick_study import SYSCTL, Varied, parameter_of, setting_of, short_names, value_labels
-from iotrial.study.model import Factor, Level, Setting
+from iotrial.runner.quick_study import (
+    SETTINGS,
+    SYSCTL,
+    Varied,
+    bundles_of,
+    parameter_of,
+    setting_of,
+    short_names,
+    value_labels,
+)
+from iotrial.runner.today import filled, system_of
+from iotrial.study.model import TODAY, Factor, Level, Role, Setting
 from iotrial.study.places import IN_PLACE
 from iotrial.study.schema import MAX_LABEL
 
-TODAY = "today"
 ALL = "all"
 _CONDITION = re.compile(r"(?P<setting>.+?)\s+if\s+(?P<other>[^\s=]+)=(?P<level>\S+)", re.ASCII)
 
@@ -152,9 +156,14 @@ class Space:
 
 
 def space_of_settings(
-    texts: Sequence[str], parameters: Sequence[tuple[str, str]], folder: str, *, lab: str
+    texts: Sequence[str],
+    parameters: Sequence[tuple[str, str]],
+    folder: str,
+    *,
+    lab: str,
+    levels: Sequence[str] = (),
 ) -> Space:
-    """Read ``--over`` arguments: KNOB=LEVEL,LEVEL, the same with "if KNOB=LEVEL" after it, or "all".
+    """Read ``--over`` arguments: KNOB=LEVEL,LEVEL, the same with "if KNOB=LEVEL" after it, or "all"; and ``--level``.
 
     Today's value of each knob is read where the folder is; in a lab of its own it is the first level. Raises RequestError
     for an empty or contradictory space, and UnknownName for a knob that does not exist.
@@ -171,15 +180,20 @@ def space_of_settings(
     wanted += [(parameter_of(name, values), None) for name, values in parameters]
     if everything and lab != IN_PLACE:
         raise RequestError("--over all: only in place, where it asks the device and the mount what they have")
-    if not wanted and not everything:
+    if not wanted and not everything and not levels:
         raise RequestError(
             "there is nothing to choose from: no --over",
             hint="--over block.scheduler=none,mq-deadline, or --over all for every setting of the disk and the mount",
         )
     if lab == IN_PLACE:
-        with Probe(isolate=False) as probe:
-            return _in_place(wanted, probe, folder, everything=everything)
-    return _space([(varied, condition, None) for varied, condition in wanted])
+        with system_of(folder) as subject:
+            return _in_place(wanted, subject, bundles_of(levels, today=True), everything=everything)
+    bundles = bundles_of(levels, today=False)
+    if any(s.value == TODAY for level in bundles for s in level.settings):
+        raise RequestError(
+            "today's values are known only in place", hint="name every knob in every --level, in two at least"
+        )
+    return _space([(varied, condition, None) for varied, condition in wanted], bundles)
 
 
 def space_of_factors(factors: Sequence[Factor], *, allowed: frozenset[str] = frozenset()) -> Space:
@@ -209,12 +223,12 @@ def _risk(settings: Iterable[Setting]) -> str | None:
 
 
 def _in_place(
-    wanted: Sequence[tuple[Varied, tuple[str, str] | None]], probe: Probe, folder: str, *, everything: bool
+    wanted: Sequence[tuple[Varied, tuple[str, str] | None]],
+    subject: RunContext,
+    bundles: tuple[Level, ...],
+    *,
+    everything: bool,
 ) -> Space:
-    target = Target(probe)
-    journal = Journal(state_folder() / "journal")
-    place = InPlace("", target, journal, folder=folder, makes_files=False)
-    subject = RunContext(target=target, place=place, journal=journal, files=None, work=WorkDraft())
     rows: list[tuple[Varied, tuple[str, str] | None, str | None]] = []
     for varied, condition in wanted:
         rows.append((varied, condition, today_of(subject, varied)))
@@ -235,7 +249,11 @@ def _in_place(
                 kept = tuple(value for value in kept if int(value) < int(today))
             if today is not None and set(kept) - {today}:
                 rows.append((Varied(varied.name, varied.knob, varied.option, kept), None, today))
-    return _space(rows, refused)
+    if bundles:
+        labels = tuple(level.label for level in bundles)
+        factor = Factor(SETTINGS, Role.TREATMENT, bundles, TODAY, labels)
+        bundles = filled(factor, IN_PLACE, subject, quick=True).levels
+    return _space(rows, bundles, refused)
 
 
 def candidates() -> Iterator[Varied]:
@@ -269,13 +287,15 @@ def _levels(subject: RunContext, varied: Varied) -> tuple[str, ...]:
 
 
 def _space(
-    rows: Sequence[tuple[Varied, tuple[str, str] | None, str | None]], refused: Iterable[str] = ()
+    rows: Sequence[tuple[Varied, tuple[str, str] | None, str | None]],
+    bundles: tuple[Level, ...] = (),
+    refused: Iterable[str] = (),
 ) -> Space:
     names = short_names([varied for varied, _, _ in rows])
     dimensions: list[Dimension] = []
     for varied, _, today in rows:
         first = varied.values[0] if today is None else today
-        values = list(dict.fromkeys([first, *varied.values]))
+        values = list(dict.fromkeys([first, *(v for v in varied.values if v != TODAY or today is None)]))
         if len(values) < 2:
             raise RequestError(
                 f"{varied.name}: {first} is today's value, so there is nothing to choose from",
@@ -302,6 +322,7 @@ def _space(
                 )
             one = dimensions[place]
             dimensions[place] = Dimension(one.name, one.levels, (at, labels.index(level)))
+    dimensions += [Dimension(SETTINGS, bundles)] if bundles else []
     return _checked(Space(tuple(dimensions), tuple(refused)))
 
 

@@ -15,8 +15,8 @@ from iotrial.report.safety import NO_RISKS, Risks
 from iotrial.stats.model import Effect, ObservedBlock, Race
 from iotrial.stats.race import race_loss
 from iotrial.stats.spec import Spec
-from iotrial.study.model import DesignKind, Level, Study
-from iotrial.tune.space import TODAY, Choice, Space
+from iotrial.study.model import TODAY, DesignKind, Level, Study
+from iotrial.tune.space import Choice, Space
 
 #: combinations that race at once; a larger space is searched first
 MOST_ARMS = 16

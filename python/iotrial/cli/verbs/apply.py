@@ -32,7 +32,7 @@ from iotrial.tune import watchdog
 from iotrial.tune.applied import Entry, Record, Records
 from iotrial.tune.applied import apply as make
 from iotrial.tune.applied import revert as take_back
-from iotrial.tune.choice import Chosen, LeftOut, chosen, selected
+from iotrial.tune.choice import Chosen, LeftOut, chosen, selected, without_unmeasured
 from iotrial.tune.evidence import Origin, origin_of, rerun_words
 from iotrial.tune.places_to_keep import NotKept, Plan, mechanism_of, plan
 from iotrial.tune.playbook import playbook
@@ -69,6 +69,13 @@ class Applying(JsonDocument, frozen=True):
     "--only", multiple=True, metavar="KNOB", help="Only this setting; needed for one that puts data at risk."
 )
 @click.option(
+    "--replace-unmeasured",
+    "unmeasured",
+    multiple=True,
+    metavar="KNOB",
+    help="Set this one even if the trial has not measured the value that it replaces.",
+)
+@click.option(
     "--in",
     "folder",
     metavar="FOLDER",
@@ -91,6 +98,7 @@ class Applying(JsonDocument, frozen=True):
 def command(
     trial: str,
     only: tuple[str, ...],
+    unmeasured: tuple[str, ...],
     folder: str | None,
     within: str,
     dry_run: bool,
@@ -118,6 +126,16 @@ def command(
         _take_back_interrupted(records)
     what = _kept(selected(chosen(document, named=only), only), only)
     planned = plan(machine, what.choices, folder or origin.folder, check_owners=not (output or ansible))
+    if not (output or ansible):  # those are for another machine, whose values are not known
+        measured = without_unmeasured(document, what, planned.replaced, unmeasured)
+        if not measured.choices:
+            left = set(measured.left_out) - set(what.left_out)
+            raise RequestError(
+                f"nothing was changed: {'; '.join(sorted(map(str, left)))}",
+                hint="settings that are named are set without that evidence",
+            )
+        if measured != what:
+            what, planned = measured, plan(machine, measured.choices, folder or origin.folder)
     guard = watchdog.guard_for(machine)
     warnings = [*([origin.elsewhere] if origin.elsewhere else []), *planned.warnings]
     shown = partial(

@@ -331,7 +331,9 @@ def command(
         parameters = values["parameters"]
         base = wish_of((), after, {**values, "parameters": ()} if after else values)
         request = own_request(values)
-        space = space_of_settings(over, parameters, str(Path(values["on"] or ".").resolve()), lab=base.lab)
+        space = space_of_settings(
+            over, parameters, str(Path(values["on"] or ".").resolve()), lab=base.lab, levels=values["levels"]
+        )
     else:
         base, space, request = _of_study(str(study), over, own_request(values), values)
     key = _key_of([study, over, after], values)

@@ -12,7 +12,7 @@ import click
 from iotrial.cli.finish import Outputs, refuse_unwritable, write_report
 from iotrial.cli.options import GroupedCommand, force_option, in_group, json_option
 from iotrial.cli.output import tell
-from iotrial.cli.own_command import ORIGIN, compared, own_request, sure, sureness_options, where
+from iotrial.cli.own_command import ORIGIN, compared, level_option, own_request, sure, sureness_options, where
 from iotrial.cli.planned_changes import typed_intent_lines
 from iotrial.cli.run_request import RunRequest, narrowed, quantity_of, resolve_study
 from iotrial.cli.trial_run import carry_out, run_trial
@@ -34,6 +34,7 @@ safety = in_group("What stops it")
 
 @click.command("live", cls=GroupedCommand)
 @click.argument("settings", nargs=-1, metavar="KNOB=LEVEL,LEVEL...")
+@level_option
 @compared(
     "--metric",
     "metrics",
@@ -104,7 +105,7 @@ def command(settings: tuple[str, ...], as_json: bool, **values: Any) -> int:
     for name in ("window", "washout"):
         quantity_of(f"--{name}", values[name], parse_duration)
     folder = _folder(values.pop("disk"), values["on"])
-    space = live_space(settings, folder)
+    space = live_space(settings, folder, values.pop("levels"))
     pilot, counted_s = values.pop("pilot"), parse_duration(values["window"])
     if pilot:
         values["blocks"] = values["blocks"] or BLOCKS

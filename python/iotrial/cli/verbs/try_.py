@@ -36,6 +36,9 @@ from iotrial.units import parse_duration, parse_margin
 @click.argument("settings", nargs=-1, metavar="[KNOB=LEVEL,LEVEL]...")
 @own_command_options
 @compared(
+    "--today", is_flag=True, help="Compare with today's value of each setting too, and make it the reference."
+)
+@compared(
     "--command",
     "commands",
     multiple=True,

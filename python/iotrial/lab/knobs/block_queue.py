@@ -281,6 +281,9 @@ class BlockTunable(BlockKnob, declared.BlockTunable):
             raise UnknownName(f"key of {self.name}", key, list(self.TUNABLES))
         return key
 
+    def is_today(self, setting: Setting, value: str) -> bool:
+        return self._number(setting, setting.value) == self._number(setting, value)
+
     def _number(self, setting: Setting, value: str) -> str:
         return str(self.TUNABLES[self._key(setting)][3]) if value == DEFAULT else value
 

@@ -228,6 +228,15 @@ class MountOption(MountKnob, declared.MountOption):
             raise UnsupportedLevel(f'knob mount.option: "{argument}" is not a value of {key}')
         return value
 
+    def today(self, subject: RunContext, setting: Setting) -> str:
+        place = subject.place
+        if not isinstance(place, InPlace) or place.filesystem != "ext4":
+            return "default"
+        return _live(subject.target, str(place.device), self._about(setting, (setting.value,)))
+
+    def is_today(self, setting: Setting, value: str) -> bool:
+        return setting.value == "default" or super().is_today(setting, value)
+
     def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         filesystem = disk_place(self.name, subject.place).filesystem
         return ("default", *(o for o, where in sorted(self.ALLOWED.items()) if filesystem in where))

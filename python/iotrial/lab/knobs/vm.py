@@ -3,7 +3,8 @@
 Harmless means: it costs at most speed, for a while, and one write restores it. So vm.min_free_kbytes is not on the list (too
 large a value makes the kernel kill processes; once written, it no longer follows the memory size), nor are overcommit and
 panic settings. The dirty page limits come in pairs, a ratio and a number of bytes. The kernel keeps one of each pair and
-clears the other; undo writes back the one that was in force.
+shows the other as 0; it refuses 0 for most of them. So the level 0 of one means that the other is in force: setting it
+writes the other, with its value before the trial, or one of the trial's. Undo writes back the one that was in force.
 """
 
 from __future__ import annotations
@@ -48,64 +49,84 @@ class SysctlKnob(KernelFileKnob):
 class Sysctl(SysctlKnob, declared.Sysctl):
     requirement = Requirement(root=True, labs=EVERYWHERE)
     listed = "sysctl that iotrial may set on a host"
-    #: byte limits, each with the ratio that it clears while it is in force
-    SHARES: ClassVar[dict[str, str]] = {
-        "vm.dirty_background_bytes": "vm.dirty_background_ratio",
-        "vm.dirty_bytes": "vm.dirty_ratio",
-    }
 
     def known(self) -> Collection[str]:
         return self.ALLOWED
 
-    def identity(self, subject: RunContext, setting: Setting, path: str) -> dict[str, str]:
-        share = self.SHARES.get(self.key(setting))
-        return {} if share is None else {"share": subject.target.read(sysctl_file(share))}
-
     def parse(self, setting: Setting) -> str:
         key = self.key(setting)
-        least, most, _ = self.ALLOWED[key]
-        return whole_number(f"sysctl {key}", setting.value, least, most)
+        if key in self.PAIRS and setting.value == "0":
+            return "0"
+        return whole_number(f"sysctl {key}", setting.value, *self.ALLOWED[key])
+
+    def yields(self, value: str) -> bool:
+        return value == "0"
+
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
+        key = self.key(setting)
+        other = self.PAIRS.get(key)
+        if other is None or value != "0":
+            super().write(subject, setting, value)
+        elif self._read(subject, sysctl_file(key)) != "0":
+            held = subject.journal.held(self.name, {"path": sysctl_file(other)})
+            known = () if held is None else (held.original, *held.ours)
+            instead = next((one for one in known if one != "0"), None)
+            if instead is not None:
+                super().write(subject, Setting(self.name, instead, (("key", other),)), instead)
+            elif self.ALLOWED[key][0] == 0:
+                super().write(subject, setting, value)
+            else:
+                raise UnsupportedLevel(
+                    f"sysctl {key}: 0 means that {other} is in force, which is 0 on this machine",
+                    hint=f"give {other} a value in the same level: --level 'NAME: {key}=0 {other}=...'",
+                )
 
     def prepare(self, subject: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
-        for other in self.ALLOWED[self.key(setting)][2]:
-            found = subject.target.read(sysctl_file(other))
-            if found != "0":
-                raise KnobError(
-                    self.name,
-                    other,
-                    wrote="0",
-                    found=found,
-                    hint=f"{other} is in use; writing {self.key(setting)} would clear it",
-                )
-        super().prepare(subject, setting, values)
+        key = self.key(setting)
+        other = self.PAIRS.get(key)
+        if other is None:
+            super().prepare(subject, setting, values)
+            return
+        found = {one: self.original(subject, sysctl_file(one)) for one in (key, other)}
+        # entries are undone in reverse order: the limit that is in force comes back before it is looked at itself
+        for one in sorted(found, key=lambda name: found[name] == "0"):
+            subject.journal.record(
+                self.name,
+                {"path": sysctl_file(one)},
+                found[one],
+                (*values, "0") if one == key else ("0",),
+                identity={"share": found[other if one == key else key]},
+                boot_id=subject.boot_id,
+                trial=subject.trial,
+            )
 
     def undo(self, target: Target, entry: Entry) -> Undone:
         path = entry.address.get("path", "")
-        others = {sysctl_file(key): keys for key, (_, _, keys) in self.ALLOWED.items()}.get(path, ())
-        for other in others:
-            found = target.read_or_none(sysctl_file(other))
-            if found not in ("0", None):
-                raise TakenError(
-                    f'{other} reads "{found}": it was set since, and writing {path} would clear it; it is left alone'
-                )
-        shares = {sysctl_file(key): share for key, share in self.SHARES.items()}
-        if entry.original == "0" and path in shares:
-            return self._undo_bytes(target, entry, path, shares[path])
+        pairs = {sysctl_file(key): other for key, other in self.PAIRS.items()}
+        if path not in pairs:
+            return super().undo(target, entry)
+        other = pairs[path]
+        if entry.original == "0" and entry.identity.get("share", "0") != "0":
+            return self._hand_back(target, entry, path, other)
+        found = target.read_or_none(sysctl_file(other))
+        if found not in ("0", None) and target.read_or_none(path) != entry.original:
+            raise TakenError(
+                f'{other} reads "{found}": it was set since, and writing {path} would clear it; it is left alone'
+            )
         return super().undo(target, entry)
 
-    def _undo_bytes(self, target: Target, entry: Entry, path: str, share: str) -> Undone:
-        """Undo a byte limit where the ratio was in force: write back the ratio, which clears the bytes."""
+    def _hand_back(self, target: Target, entry: Entry, path: str, other: str) -> Undone:
+        """Undo a limit where the other one of the pair was in force: write that back, which clears this one."""
         found = target.read_or_none(path)
         if found in ("0", None):
             return Undone.GONE if found is None else Undone.ALREADY
         if found not in entry.ours:
             raise foreign(path, found, entry)
-        least, most, _ = self.ALLOWED[share]
-        before = whole_number(f"sysctl {share}", entry.identity.get("share", ""), least, most)
-        target.write(sysctl_file(share), before)
-        back = (target.read(path), target.read(sysctl_file(share)))
+        before = whole_number(f"sysctl {other}", entry.identity["share"], *self.ALLOWED[other])
+        target.write(sysctl_file(other), before)
+        back = (target.read(path), target.read(sysctl_file(other)))
         if back != ("0", before):
-            raise KnobError(self.name, path, wrote=f"0, and {before} to {share}", found=" and ".join(back))
+            raise KnobError(self.name, path, wrote=f"0, and {before} to {other}", found=" and ".join(back))
         return Undone.RESTORED
 
     def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
