@@ -22,7 +22,7 @@ from iotrial.report.claims import HeldClaim, Setup, claims_of, hold_claims
 from iotrial.report.conditions import Conditions
 from iotrial.report.designs import Design, design_of
 from iotrial.report.durability import DurabilityRow, durability_rows, measured_risks, risks_found
-from iotrial.report.evidence import EvidenceRow, gather, gather_by_level
+from iotrial.report.evidence import EvidenceRow, TypicalValues, gather, gather_by_level
 from iotrial.report.facts import FactTable, facts_of
 from iotrial.report.fidelity import Fidelity, fidelities
 from iotrial.report.findings import arms_are_rows
@@ -165,6 +165,7 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         margin=header.margin,
         risks=risks,
         measured=measured,
+        typical=TypicalValues.of(data, evidence),
     )
     failures = tuple(failed_runs(data, conditions))
     summary = summarise(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.diagnostics import diagnostic_sentences
+from iotrial.report.evidence import Typical, TypicalValues
 from iotrial.report.findings import is_screen, span_sentence, strength
 from iotrial.report.interactions import (
     Adjusted,
@@ -38,7 +39,7 @@ class EffectRow:
 
     ``comparison`` and ``verdict`` are the words for a table. ``at_levels`` holds, for an interaction, either factor's
     effect at both levels of the other. ``aliases`` describes what the design cannot distinguish it from. ``risk`` names
-    the level that puts data at risk.
+    the level that puts data at risk. ``typical`` is the response at the level and at the reference.
     """
 
     effect: Effect
@@ -49,6 +50,7 @@ class EffectRow:
     at_levels: tuple[AtLevels, ...] = ()
     aliases: str = ""
     risk: str = ""
+    typical: tuple[Typical | None, Typical | None] = (None, None)
 
     @property
     def place(self) -> str:
@@ -125,6 +127,7 @@ def effect_rows(
     margin: float,
     risks: Risks | None = None,
     measured: Risks = NO_RISKS,
+    typical: TypicalValues | None = None,
 ) -> tuple[EffectRow, ...]:
     """Return the effects as rows, in the study's order.
 
@@ -160,6 +163,12 @@ def effect_rows(
                 at_levels(effect, study, means) if crossed else (),
                 aliases_in_words(effect),
                 risk_of(effect, risks, measured),
+                (None, None)
+                if typical is None
+                else (
+                    typical.at(condition.key, effect, effect.level),
+                    typical.at(condition.key, effect, effect.reference),
+                ),
             )
         )
 
