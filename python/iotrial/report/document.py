@@ -44,7 +44,7 @@ from iotrial.report.rows import (
     void_blocks,
 )
 from iotrial.report.safety import Risks, safety_lines
-from iotrial.report.sentences import Summary, is_invalid, summarise, without_controls
+from iotrial.report.sentences import Summary, answered_by_cells, is_invalid, summarise, without_controls
 from iotrial.stats.model import Analysis
 from iotrial.stats.reasons import Reason, RunFacts, likely_reasons
 from iotrial.store.checks import SERIES
@@ -166,6 +166,7 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         risks=risks,
         measured=measured,
         typical=TypicalValues.of(data, evidence),
+        apart=answered_by_cells(analysis, header.study, adjusted),
     )
     failures = tuple(failed_runs(data, conditions))
     summary = summarise(

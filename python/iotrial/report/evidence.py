@@ -242,11 +242,16 @@ class TypicalValues:
             rows.setdefault((row.condition.key, row.metric), []).append(row)
         return cls(rows, {run.arm: run.treatment for run in data.runs})
 
-    def at(self, condition: str, effect: Effect, label: str) -> Typical | None:
-        """Return the response of an effect at the level ``label`` of its factor, None if it was not measured."""
+    def at(
+        self, condition: str, effect: Effect, label: str, other: tuple[str, str] | None = None
+    ) -> Typical | None:
+        """Return the response of an effect at the level ``label`` of its factor, None if it was not measured.
+
+        ``other``: only where another factor has this level (name and label).
+        """
         if effect.kind != "main" or effect.statistic not in (TYPICAL, MEAN):
             return None
-        found = self._of_level(condition, effect.response, effect.factor, label)
+        found = self._of_level(condition, effect.response, effect.factor, label, other)
         if not found:
             return None
         mean = effect.statistic == MEAN
@@ -256,25 +261,29 @@ class TypicalValues:
         alone = len(found) == 1 and not mean and not found[0].group
         low, high = (found[0].low, found[0].high) if alone else (None, None)
         value = math.fsum(values) / len(values)
-        return Typical(value, low, high, effect.unit, self._rate(condition, effect, label, value))
+        return Typical(value, low, high, effect.unit, self._rate(condition, effect, label, value, other))
 
-    def _of_level(self, condition: str, metric: str, factor: str, label: str) -> list[EvidenceRow]:
-        name = row_label(factor, label)
-        return [
-            row
-            for row in self.rows.get((condition, metric), ())
-            if (row.treatment == name if row.group else self.arms.get(row.treatment, {}).get(factor) == label)
-        ]
+    def _of_level(
+        self, condition: str, metric: str, factor: str, label: str, other: tuple[str, str] | None
+    ) -> list[EvidenceRow]:
+        rows = self.rows.get((condition, metric), ())
+        if any(row.group for row in rows):  # by level: there are no rows of cells
+            name = row_label(factor, label)
+            return [row for row in rows if row.treatment == name and other is None]
+        wanted = {(factor, label), *([other] if other else [])}
+        return [row for row in rows if wanted <= self.arms.get(row.treatment, {}).items()]
 
-    def _rate(self, condition: str, effect: Effect, label: str, time: float) -> tuple[float, str] | None:
+    def _rate(
+        self, condition: str, effect: Effect, label: str, time: float, other: tuple[str, str] | None
+    ) -> tuple[float, str] | None:
         """Return the rate that runs recorded, else the bytes that the work read and wrote by the time of the whole run."""
         if effect.unit != "s" or time <= 0:
             return None
-        if rates := self._of_level(condition, "rate", effect.factor, label):
+        if rates := self._of_level(condition, "rate", effect.factor, label, other):
             return math.fsum(row.value for row in rates) / len(rates), rates[0].unit
         moved = 0.0
         for metric in ("work_read_bytes", "work_written_bytes"):
-            if rows := self._of_level(condition, metric, effect.factor, label):
+            if rows := self._of_level(condition, metric, effect.factor, label, other):
                 moved += math.fsum(row.value for row in rows) / len(rows)
         return (moved / time, "bytes/s") if effect.response == "wall" and moved >= _LEAST_BYTES else None
 

@@ -200,7 +200,7 @@ def change_numbers(ratio: float | None, low: float | None, high: float | None) -
 def _signed_percent(ratio: str) -> str:
     """Return a formatted ratio as a change in percent, to whole percent from 10 % on."""
     change = (float(ratio) - 1.0) * 100.0
-    decimals = 0 if abs(change) >= 10.0 else max(0, len(ratio.partition(".")[2]) - 2)
+    decimals = 0 if round(abs(change), 1) >= 10.0 else max(0, len(ratio.partition(".")[2]) - 2)
     return f"{change:+.{decimals}f}"
 
 

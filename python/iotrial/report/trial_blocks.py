@@ -241,7 +241,11 @@ def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = 
         title = response if alone else f"{row.place}: {response}" if several else row.place
         name = elided(title if single else row.comparison, _LONGEST_COMPARISON)
         key = () if single else (title, row.condition.key)
-        groups.setdefault(key, []).append(_effect(row, name, measured=measured, valid=valid, exploratory=exploratory))
+        own = groups.setdefault(key, [])
+        own.append(_effect(row, name, measured=measured, valid=valid, exploratory=exploratory))
+        for cell in row.cells:
+            typical = tuple(map(_typical, cell.typical)) if measured else ()
+            own.append(Row((f"  {elided(cell.name, _LONGEST_COMPARISON)}", *typical, cell.size, "", "", "")))
     made = tuple(Group(tuple(members), key[0] if key else "") for key, members in groups.items())
     bounded = any(row.effect.bounds and row.effect.verdict is Verdict.EQUIVALENT for row in rows)
     typically = any(row.effect.conclusion is Conclusion.EQUIVALENT_TYPICALLY for row in rows)
@@ -302,7 +306,7 @@ def _factors(document: Document, drawn: Figures | None) -> Iterator[Section]:
     rows = document.interactions
     if rows:
         if document.valid:
-            blocks += _interactions(rows)
+            blocks += _interactions(rows, by_cells=any(row.cells for row in document.effects))
         columns = heads(
             "~condition", "~interaction", "response", ">half difference", ">blocks", "~verdict", "~effects"
         )
@@ -328,13 +332,13 @@ def _parts_of(row: EffectRow) -> str:
     return "; ".join([*(one.text for one in row.at_levels), *([row.aliases] if row.aliases else [])])
 
 
-def _interactions(rows: Sequence[EffectRow]) -> Iterator[Note]:
+def _interactions(rows: Sequence[EffectRow], *, by_cells: bool) -> Iterator[Note]:
     """Yield the interactions with an effect, each with the effects that it consists of."""
     loud = [row for row in rows if row.effect.verdict not in QUIET]
     named = sum(row.effect.primary for row in rows)
     note = f"{counted(named, 'interaction')} named" if named else "No interaction named"
     others = f", {len(rows) - named} others as a separate family" if len(rows) > named else ""
-    view = View.ALL if loud else View.LONG
+    view = View.ALL if loud and not by_cells else View.LONG
     yield Note(f"{note}{others}: {len(loud)} confirmed.", "Interactions", view=view)
     for row in loud:
         # interactions that the study names are described in full above
