@@ -213,7 +213,7 @@ def summarise(
     outlook = _how_long(trial, undecided, every) if undecided else ""
     prefix = _standing(trial)
     begun = f"{prefix} so far, {found}" if prefix else capitalised(found)
-    controls = " (without controls)" if without_controls(trial, analysis) else ""
+    controls = " (without controls)" if without_controls(trial, analysis) and not study.in_windows else ""
     return Summary(
         headline=f"{begun}{controls}{note}{outlook}.",
         supports=supports,

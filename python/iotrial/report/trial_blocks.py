@@ -128,7 +128,7 @@ def trial_report(document: Document, *, figures: int | None = None, html_path: s
     badges = [Words(document.summary.tone.value, document.summary.tone.value, badge=True)]
     if trial.state not in (TrialState.DONE, TrialState.INVALID):
         badges.append(Words(trial.state.value, trial.state.value, badge=True))
-    if not document.with_controls:
+    if not document.with_controls and not header.study.in_windows:
         badges.append(Words("without controls", "mixed", badge=True))
     return Report(
         title=document.title,
@@ -395,6 +395,8 @@ def _limits(document: Document) -> Iterator[Note]:
             text += f". If this status means success: --expect-exit {status[1]}"
         yield Note(text, "Failed", view=View.TEXT)
     for note in document.analysis.notes:
+        if note.startswith("controls were off"):  # a sentence above says so
+            continue
         # the line above has these counts
         view = View.FULL if document.failures and " failed runs of " in note else View.TEXT
         yield Note(escape(note), "Note", view=view)
