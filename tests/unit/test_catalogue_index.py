@@ -11,7 +11,8 @@ from iotrial.report.finding_page import answer_in_brief
     ("answer", "brief"),
     [
         (
-            "Disk a and b vs c in both conditions (cache cold and warm): undecided. Effects from -7 % to +9 % remain possible.",
+            "Disk a and b vs c in both conditions (cache cold and warm): undecided. Effects from -7 % to +9 % "
+            "remain possible.",
             "Disk a and b vs c in both conditions: undecided, within -7 % to +9 %.",
         ),
         (

@@ -12,13 +12,12 @@ from pathlib import Path
 import pytest
 from factorial_trials import conducted
 from factorials import SEED, factor, study
-
 from rich.console import Console
 
 import program
 from iotrial.design.plan import Plan
-from iotrial.report.interactions import OnlyTogether, adjust, only_together, together_sentence
 from iotrial.report.document import Document
+from iotrial.report.interactions import OnlyTogether, adjust, only_together, together_sentence
 from iotrial.report.render import print_report
 from iotrial.report.sentences import Tone
 from iotrial.stats.analyse import analyse
@@ -102,7 +101,9 @@ def test_cells_are_the_answer_where_another_setting_changes_the_effect() -> None
     times = {("off", "off"): 1.0, ("on", "off"): 0.8, ("off", "on"): 0.9, ("on", "on"): 0.026}
     made = conducted(TWO_BY_TWO, lambda t: math.log(times[t["age"], t["interval"]]))
     headline = made.summary.headline
-    assert re.search(r"3[45] times as fast with interval on, -(19|20|21) % with interval off", headline), headline
+    assert re.search(r"3[45] times as fast with interval on, -(19|20|21) % with interval off", headline), (
+        headline
+    )
     assert "6." not in headline  # the average over both, about 6.6 times
     assert made.summary.tone is Tone.MIXED
     lines = print_lines(made)

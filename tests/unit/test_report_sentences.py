@@ -270,7 +270,10 @@ def test_ratios_and_differences_are_excluded_each_on_its_own_scale() -> None:
         effect(Verdict.INCONCLUSIVE, 2.0, -40.0, 30.0, **lies),
         effect(Verdict.INCONCLUSIVE, 2.0, -10.0, 50.0, **lies),
     ]
-    assert "Effects from -7.0 % to +8.0 % remain possible. Effects from -40 ms to +50 ms remain possible." in headline(found)
+    assert (
+        "Effects from -7.0 % to +8.0 % remain possible. Effects from -40 ms to +50 ms remain possible."
+        in headline(found)
+    )
 
 
 @pytest.mark.parametrize(

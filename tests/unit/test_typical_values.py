@@ -27,7 +27,9 @@ def test_the_screen_and_markdown_give_the_median_of_each_level() -> None:
     out = io.StringIO()
     print_report(made, Console(file=out, width=120))
     for text in (out.getvalue(), markdown_report(made)):
-        row = next(line for line in text.splitlines() if re.search(r"on / off.*faster|everywhere.*faster", line))
+        row = next(
+            line for line in text.splitlines() if re.search(r"on / off.*faster|everywhere.*faster", line)
+        )
         shown = [float(number) * _UNITS[unit] for number, unit in re.findall(r"([\d.]+) (s|ms|µs) ±", row)]
         assert shown == [pytest.approx(median(times[level]), rel=0.005) for level in ("on", "off")]
     assert re.search(r"it is 3\d times as fast \[\d\d, \d\d\]", made.summary.headline)

@@ -66,10 +66,9 @@ _LEAST_VALUE, _MOST_VALUE = len("strictatime"), len("▲ 12.5 MiB (× 4.96)")
 
 def evidence_notes(document: Document) -> Iterator[Note]:
     """Yield what else changed, and the requests to the device, in words."""
-    if document.evidence:
-        if changes := _changes(document):
-            yield Note(_in_words(document, changes, _MOST_ON_SCREEN), "Evidence", view=View.SHORT)
-            yield Note(_in_words(document, changes, _MOST_MOVED), "Evidence", view=View.FULL)
+    if document.evidence and (changes := _changes(document)):
+        yield Note(_in_words(document, changes, _MOST_ON_SCREEN), "Evidence", view=View.SHORT)
+        yield Note(_in_words(document, changes, _MOST_MOVED), "Evidence", view=View.FULL)
     for words in _requests(document):
         yield Note(words, "Requests", view=View.FULL)
 

@@ -25,7 +25,15 @@ from iotrial.design.ablation import EVERYTHING
 from iotrial.design.model import ArmKind
 from iotrial.design.plan import condition_key
 from iotrial.report.notation import joined, named_level, percent, plain
-from iotrial.report.phrases import SIZE_OPEN, in_times, interval_of, is_speed, label, reason_in_words, response_name
+from iotrial.report.phrases import (
+    SIZE_OPEN,
+    in_times,
+    interval_of,
+    is_speed,
+    label,
+    reason_in_words,
+    response_name,
+)
 from iotrial.stats.contrast import usable
 from iotrial.stats.model import QUIET, Conclusion, Effect, ObservedBlock
 from iotrial.study.model import Response, Scale, Study
@@ -305,12 +313,18 @@ def splits(
     """Return the primary main effects of which the cells are the answer.
 
     Either the interaction is confirmed, or it is not excluded and the cells differ by more than the margin and by half of
-    the main effect. A main effect with several such interactions is split by the strongest. Interactions with aliases do not count.
+    the main effect. A main effect with several such interactions is split by the strongest. Interactions with aliases do not
+    count.
     """
     mains = {_main_key(effect): effect for effect in effects if effect.kind == "main" and effect.primary}
     found: dict[tuple[str, str, str, str], tuple[float, Split]] = {}
     for effect in effects:
-        if effect.kind != "interaction" or effect.aliases or effect.conclusion.equivalent or effect.value is None:
+        if (
+            effect.kind != "interaction"
+            or effect.aliases
+            or effect.conclusion.equivalent
+            or effect.value is None
+        ):
             continue
         pair = pair_of(effect, study)
         place = (condition_key(effect.workload, effect.condition), effect.response)
@@ -345,7 +359,9 @@ def split_sentence(split: Split, where: str) -> str:
     main, other = split.main, label(split.other)
     cells = [
         f"{cell_size(main, value)} with {named_level(other, label(at))}"
-        for at, value in sorted(split.cells, key=lambda cell: -abs(math.log(cell[1]) if main.scale is Scale.LOG else cell[1]))
+        for at, value in sorted(
+            split.cells, key=lambda cell: -abs(math.log(cell[1]) if main.scale is Scale.LOG else cell[1])
+        )
     ]
     return f"{named_level(label(main.factor), label(main.level))} vs {label(main.reference)}{where}: {', '.join(cells)}"
 

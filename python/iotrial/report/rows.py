@@ -36,7 +36,7 @@ from iotrial.terminal import escape
 
 @dataclass(frozen=True, slots=True)
 class CellRow:
-    """The effect of an ``EffectRow`` at one level of another factor: its name, its ratio or difference, and both typical values."""
+    """The effect of an ``EffectRow`` at one level of another factor: name, ratio or difference, and both typical values."""
 
     name: str
     size: str

@@ -174,14 +174,18 @@ def summarise(
     every = decisive(analysis.effects)
     carried = {id(main) for one in together for main in one.mains}
     apart = [
-        one for one in answered_by_cells(analysis, trial.header.study, adjusted or {}) if id(one.main) not in carried
+        one
+        for one in answered_by_cells(analysis, trial.header.study, adjusted or {})
+        if id(one.main) not in carried
     ]
     carried |= {id(one.main) for one in apart}
     effects = tuple(effect for effect in every if id(effect) not in carried)
     paired = frozenset((main.factor, main.level) for one in together for main in one.mains)
     clauses_by_level = () if is_invalid(trial, analysis) else _by_level(trial, effects, conditions, paired)
     sentences_by_level = tuple(f"{capitalised(clause)}." for clause in clauses_by_level)
-    supports = tuple(_supports(trial, analysis, effects, conditions, reasons, sentences_by_level, by_cells=bool(apart)))
+    supports = tuple(
+        _supports(trial, analysis, effects, conditions, reasons, sentences_by_level, by_cells=bool(apart))
+    )
     limits = tuple(_limits(trial, analysis, effects, conditions, evidence))
     if is_invalid(trial, analysis):
         invalid = _invalid(analysis, conditions)
@@ -239,7 +243,11 @@ def _each_once(apart: Sequence[Split]) -> Iterator[Split]:
     chosen: dict[tuple[str, str, frozenset[str]], str] = {}
     for one in apart:
         main = one.main
-        pair = condition_key(main.workload, main.condition), main.response, frozenset((main.factor, one.other))
+        pair = (
+            condition_key(main.workload, main.condition),
+            main.response,
+            frozenset((main.factor, one.other)),
+        )
         if chosen.setdefault(pair, main.factor) == main.factor:
             yield one
 

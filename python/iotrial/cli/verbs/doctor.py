@@ -30,7 +30,12 @@ _EVERY_S = 5.0
 
 
 @click.command("doctor")
-@click.option("--time", "time", metavar="DURATION", help="Duration of the A/A test (default 15 s; 2 min for a better estimate).")
+@click.option(
+    "--time",
+    "time",
+    metavar="DURATION",
+    help="Duration of the A/A test (default 15 s; 2 min for a better estimate).",
+)
 @click.option("--quick", is_flag=True, hidden=True, help="The default.")
 @click.option("--no-aa", is_flag=True, help="Skip the A/A test: facts only.")
 @click.option("--on", metavar="FOLDER", help="Folder on the disk to test.")

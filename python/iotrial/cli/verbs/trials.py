@@ -23,7 +23,6 @@ from iotrial.study.model import BEST, LIVE, QUICK
 from iotrial.terminal import escape
 from iotrial.units import format_duration
 
-
 _LONGEST = 100
 
 
@@ -69,7 +68,8 @@ def _verdicts(trials: Sequence[Outline]) -> dict[int, str]:
             with suppress(StoreError):
                 one = stored.newest_summary(trial.id, store.mark(trial.number))
                 if one is not None and one.number == trial.number:
-                    found[trial.number] = elided(one.headline, _LONGEST)
+                    text = one.headline
+                    found[trial.number] = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
     return found
 
 
