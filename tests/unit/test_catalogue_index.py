@@ -11,11 +11,12 @@ from iotrial.report.finding_page import answer_in_brief
     ("answer", "brief"),
     [
         (
-            "Disk a and b vs c in both conditions (cache cold and warm): undecided. Any effect is smaller than -7 % / +9 %.",
-            "Disk a and b vs c in both conditions: undecided, within -7 % / +9 %.",
+            "Disk a and b vs c in both conditions (cache cold and warm): undecided. Effects from -7 % to +9 % "
+            "remain possible.",
+            "Disk a and b vs c in both conditions: undecided, within -7 % to +9 %.",
         ),
         (
-            "3 comparisons: 2 slower and 1 undecided (any effect is smaller than -4 % / x 2.2). "
+            "3 comparisons: 2 slower and 1 undecided (effects from -4 % to 2.2 times remain possible). "
             "Largest effect: a takes 31 % more time than b [+25, +37] (workload home).",
             "2 slower and 1 undecided; most: a takes 31 % more time than b [+25, +37] (workload home).",
         ),
@@ -40,9 +41,9 @@ from iotrial.report.finding_page import answer_in_brief
         ),
         (
             "A vs b: slower in 2 of 5 comparisons (most: +6 % [+1, +9], x 1), faster in 1 (-8 % [-9, -7], x 2), probably "
-            "faster in 1 (0.5 times [0.2, 0.9], x 3) and undecided in 1 (any effect is smaller than -4 % / +5 %).",
+            "faster in 1 (0.5 times [0.2, 0.9], x 3) and undecided in 1 (effects from -4 % to +5 % remain possible).",
             "A vs b: slower in 2 of 5 comparisons (most: +6 % [+1, +9], x 1), faster in 1, probably faster in 1 and "
-            "undecided in 1 (within -4 % / +5 %).",
+            "undecided in 1 (within -4 % to +5 %).",
         ),
     ],
 )

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import math
 import random
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from factorial_trials import conducted
 from factorials import SEED, factor, study
+from rich.console import Console
 
 import program
 from iotrial.design.plan import Plan
+from iotrial.report.document import Document
 from iotrial.report.interactions import OnlyTogether, adjust, only_together, together_sentence
+from iotrial.report.render import print_report
+from iotrial.report.sentences import Tone
 from iotrial.stats.analyse import analyse
 from iotrial.stats.model import Observation, ObservedBlock
 from iotrial.stats.spec import Spec
@@ -49,6 +56,12 @@ def found(time: Callable[[Mapping[str, str]], float], count: int = 40) -> tuple[
     return only_together(analysis.effects, TWO_BY_TWO, {(condition.key, "wall"): means})
 
 
+def print_lines(made: Document) -> list[str]:
+    out = io.StringIO()
+    print_report(made, Console(file=out, width=120))
+    return out.getvalue().splitlines()
+
+
 @pytest.mark.parametrize(("age", "interval"), [("on", "on"), ("on", "off"), ("off", "on"), ("off", "off")])
 def test_the_one_cell_that_differs_is_named_with_its_size(age: str, interval: str) -> None:
     (one,) = found(lambda t: 2.0 if (t["age"], t["interval"]) == (age, interval) else 1.0)
@@ -81,3 +94,23 @@ def test_settings_that_act_only_together_are_not_counted_as_equivalent() -> None
     headline, _, details = said.partition(" comparison ")
     assert "equivalent" not in headline
     assert "Equivalent within" not in details
+
+
+def test_cells_are_the_answer_where_another_setting_changes_the_effect() -> None:
+    """SQLite: without waiting for the disk inserts take .78 of the time in one journal mode and .029 in the other."""
+    times = {("off", "off"): 1.0, ("on", "off"): 0.8, ("off", "on"): 0.9, ("on", "on"): 0.026}
+    made = conducted(TWO_BY_TWO, lambda t: math.log(times[t["age"], t["interval"]]))
+    headline = made.summary.headline
+    assert re.search(r"3[45] times as fast with interval on, -(19|20|21) % with interval off", headline), (
+        headline
+    )
+    assert "6." not in headline  # the average over both, about 6.6 times
+    assert made.summary.tone is Tone.MIXED
+    lines = print_lines(made)
+    assert any(re.search(r"with interval on .* 0\.029 ?", line) for line in lines), lines
+
+
+def test_an_average_stays_the_answer_where_the_cells_agree() -> None:
+    made = conducted(TWO_BY_TWO, lambda t: -1.0 * (t["age"] == "on") + 0.5 * (t["interval"] == "on"))
+    assert not any(row.cells for row in made.effects)
+    assert "Age on is faster than off: it takes 63 % less time" in made.summary.headline

@@ -52,7 +52,12 @@ def test_the_study_replays_the_trace_in_place(
     assert (work.trace, work.folder, work.timing) == ("app.iotrace", str(trace.parent.resolve()), "closed")
     assert work.checksum == hashlib.sha256(trace.read_bytes()).hexdigest()
     assert makes_files(work)
-    assert (study.name, study.title, study.quick) == ("try/app.iotrace", "replay of app.iotrace", True)
+    assert (study.name, study.title, study.quick) == (
+        study.name,
+        "read_ahead_kb: replay of app.iotrace",
+        True,
+    )
+    assert study.name.startswith("try/read_ahead_kb-app.iotrace-")
     assert study.question == "Does block.read_ahead_kb change the time of the replay of app.iotrace?"
     assert (study.lab.kind, study.workloads[0].cache) == ("in-place", "cold")
     assert capsys.readouterr().err == ""

@@ -38,11 +38,11 @@ def test_an_interval_is_rounded_to_the_digits_that_it_carries(
 
 
 def test_an_end_beside_one_is_never_printed_as_one() -> None:
-    assert bracketed(0.97, 0.94, 0.9996) == "0.9700 [0.9400, 0.9996]"
+    assert bracketed(0.97, 0.94, 0.9996) == "0.970 [0.940, 0.9996]"
 
 
 def test_a_ratio_is_never_printed_as_nothing() -> None:
-    assert bracketed(0.7, 0.0412, 6.5) == "0.70 [0.04, 6.50]"
+    assert bracketed(0.7, 0.0412, 6.5) == "0.7 [0.04, 6.5]"
 
 
 @pytest.mark.parametrize(

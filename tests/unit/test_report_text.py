@@ -37,8 +37,8 @@ def test_the_verdict_comes_first_and_all_fits_80_columns() -> None:
 
 def test_the_table_has_a_line_for_each_effect() -> None:
     lines = [" ".join(line.split()) for line in printed(document(all_equivalent())).splitlines()]
-    assert "mode 0444 / 0777 ratio [interval] blocks verdict" in lines
-    assert "cache cold, size 10 KiB 1.002 [0.985, 1.021] 120 equivalent" in lines
+    assert "mode 0444 / 0777 0444 0777 ratio [interval] verdict" in lines
+    assert any(line.endswith(" 1.002 [0.985, 1.021] equivalent") for line in lines)
 
 
 def test_the_column_of_intervals_says_whether_values_are_divided_or_subtracted() -> None:

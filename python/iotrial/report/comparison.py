@@ -212,8 +212,8 @@ def _differing(group: str, facts: Sequence[Mapping[str, str]]) -> Iterator[Diffe
 
 _MOST_NAMED = 3
 _LEVEL_NOTE = (
-    "These medians are from different days and machines. Nothing was randomised between trials, so there is no "
-    "verdict. The interval of a change covers chance within the trials, not what else differed between them."
+    "Nothing was randomised between trials, so there is no verdict on how these medians differ. The interval of a change "
+    "covers chance within the trials, not what else differed between them."
 )
 #: reasons for which an interval says too little, or covers only part of the runs
 _UNFIT = frozenset({FAILURES, UNUSABLE, EFFECT_NOT_CONSTANT, NO_BLOCKS, CARRY_OVER, SWITCH_COST})

@@ -22,7 +22,7 @@ from iotrial.report.claims import HeldClaim, Setup, claims_of, hold_claims
 from iotrial.report.conditions import Conditions
 from iotrial.report.designs import Design, design_of
 from iotrial.report.durability import DurabilityRow, durability_rows, measured_risks, risks_found
-from iotrial.report.evidence import EvidenceRow, gather, gather_by_level
+from iotrial.report.evidence import EvidenceRow, TypicalValues, gather, gather_by_level
 from iotrial.report.facts import FactTable, facts_of
 from iotrial.report.fidelity import Fidelity, fidelities
 from iotrial.report.findings import arms_are_rows
@@ -44,7 +44,7 @@ from iotrial.report.rows import (
     void_blocks,
 )
 from iotrial.report.safety import Risks, safety_lines
-from iotrial.report.sentences import Summary, is_invalid, summarise, without_controls
+from iotrial.report.sentences import Summary, answered_by_cells, is_invalid, summarise, without_controls
 from iotrial.stats.model import Analysis
 from iotrial.stats.reasons import Reason, RunFacts, likely_reasons
 from iotrial.store.checks import SERIES
@@ -165,6 +165,8 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         margin=header.margin,
         risks=risks,
         measured=measured,
+        typical=TypicalValues.of(data, evidence),
+        apart=answered_by_cells(analysis, header.study, adjusted),
     )
     failures = tuple(failed_runs(data, conditions))
     summary = summarise(

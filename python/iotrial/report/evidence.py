@@ -35,9 +35,10 @@ from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.findings import row_label
 from iotrial.report.metrics import is_accounted_request, is_counter, unit_of
 from iotrial.stats.ebh import movements
+from iotrial.stats.model import Effect
 from iotrial.store.loading import columns, shape_of
 from iotrial.store.model import AccountedCall, AccountedRequests, RunRecord, TrialData
-from iotrial.study.model import Factor, Study
+from iotrial.study.model import MEAN, TYPICAL, Factor, Study
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.intp]
@@ -208,6 +209,87 @@ class EvidenceRow:
     moved: str | None = None
     e_value: float = 1.0
     group: str = ""  # rows that share a reference: a factor, if rows are levels
+    mean: float = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Typical:
+    """The response at one level, in ``unit``: the median of its runs, or their mean if means are compared.
+
+    ``low`` and ``high`` are the quartiles; None for a mean over runs or over several treatments. ``rate``: bytes or
+    operations per second with the unit, if they are known.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    unit: str
+    rate: tuple[float, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TypicalValues:
+    """Looks up the response at a level in the evidence. ``arms``: the level of each factor, by treatment."""
+
+    rows: Mapping[tuple[str, str], Sequence[EvidenceRow]]
+    arms: Mapping[str, Mapping[str, str]]
+
+    @classmethod
+    def of(cls, data: TrialData, evidence: Sequence[EvidenceRow]) -> TypicalValues:
+        """Index the evidence of a trial by condition key and metric."""
+        rows: dict[tuple[str, str], list[EvidenceRow]] = {}
+        for row in evidence:
+            rows.setdefault((row.condition.key, row.metric), []).append(row)
+        return cls(rows, {run.arm: run.treatment for run in data.runs})
+
+    def at(
+        self, condition: str, effect: Effect, label: str, other: tuple[str, str] | None = None
+    ) -> Typical | None:
+        """Return the response of an effect at the level ``label`` of its factor, None if it was not measured.
+
+        ``other``: only where another factor has this level (name and label).
+        """
+        if effect.kind != "main" or effect.statistic not in (TYPICAL, MEAN):
+            return None
+        found = self._of_level(condition, effect.response, effect.factor, label, other)
+        if not found:
+            return None
+        mean = effect.statistic == MEAN
+        values = [row.mean if mean else row.value for row in found]
+        if not all(map(math.isfinite, values)):
+            return None
+        alone = len(found) == 1 and not mean and not found[0].group
+        low, high = (found[0].low, found[0].high) if alone else (None, None)
+        value = math.fsum(values) / len(values)
+        return Typical(value, low, high, effect.unit, self._rate(condition, effect, label, value, other))
+
+    def _of_level(
+        self, condition: str, metric: str, factor: str, label: str, other: tuple[str, str] | None
+    ) -> list[EvidenceRow]:
+        rows = self.rows.get((condition, metric), ())
+        if any(row.group for row in rows):  # by level: there are no rows of cells
+            name = row_label(factor, label)
+            return [row for row in rows if row.treatment == name and other is None]
+        wanted = {(factor, label), *([other] if other else [])}
+        return [row for row in rows if wanted <= self.arms.get(row.treatment, {}).items()]
+
+    def _rate(
+        self, condition: str, effect: Effect, label: str, time: float, other: tuple[str, str] | None
+    ) -> tuple[float, str] | None:
+        """Return the rate that runs recorded, else the bytes that the work read and wrote by the time of the whole run."""
+        if effect.unit != "s" or time <= 0:
+            return None
+        if rates := self._of_level(condition, "rate", effect.factor, label, other):
+            return math.fsum(row.value for row in rates) / len(rates), rates[0].unit
+        moved = 0.0
+        for metric in ("work_read_bytes", "work_written_bytes"):
+            if rows := self._of_level(condition, metric, effect.factor, label, other):
+                moved += math.fsum(row.value for row in rows) / len(rows)
+        return (moved / time, "bytes/s") if effect.response == "wall" and moved >= _LEAST_BYTES else None
+
+
+#: with fewer bytes, what a program reads of its own libraries is most of them
+_LEAST_BYTES = 2.0**20
 
 
 def gather(data: TrialData, conditions: Conditions, *, margin: float) -> tuple[EvidenceRow, ...]:
@@ -412,6 +494,7 @@ def _rows(
             len(numbers),
             is_response,
             arm == reference,
+            mean=float(numbers.mean()),
         )
 
 

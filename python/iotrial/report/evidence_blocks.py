@@ -30,9 +30,8 @@ from iotrial.terminal import escape
 
 _MEDIANS_LEDE = (
     "Medians over valid runs. A value is marked ▲ or ▼ if it changed with the treatment: it differs from the reference "
-    "across blocks, and the medians differ by more than the margin. The clearest changes come first: look there for the "
-    "mechanism. The share of false marks is kept below {alpha} (e-BH); this is exploratory, not a verdict. System-wide "
-    "counters include other activity on the machine."
+    "across blocks, and the medians differ by more than the margin. The share of false marks is kept below {alpha} "
+    "(e-BH); this is exploratory, not a verdict. System-wide counters include other activity on the machine."
 )
 _ACCOUNTED = (
     " Rows called accounted come from repetitions after the last block that were traced and not timed. They are "
@@ -41,9 +40,9 @@ _ACCOUNTED = (
 )
 _LEVEL_LEDE = (
     "By level of each factor: means, over the rows at that level, of each row’s median. Only changes are listed: the level "
-    "differs from the reference across blocks, and the means differ by more than the margin; the clearest changes come "
-    "first. The share of false entries is kept below {alpha} (e-BH); this is exploratory, not a verdict. System-wide "
-    "counters include other activity on the machine."
+    "differs from the reference across blocks, and the means differ by more than the margin. The share of false entries is "
+    "kept below {alpha} (e-BH); this is exploratory, not a verdict. System-wide counters include other activity on the "
+    "machine."
 )
 _MOST_MOVED = 6
 _MOST_ON_SCREEN = 3
@@ -67,10 +66,8 @@ _LEAST_VALUE, _MOST_VALUE = len("strictatime"), len("▲ 12.5 MiB (× 4.96)")
 
 def evidence_notes(document: Document) -> Iterator[Note]:
     """Yield what else changed, and the requests to the device, in words."""
-    if document.evidence:
-        changes = _changes(document)
-        if changes or not document.trial.header.study.quick:
-            yield Note(_in_words(document, changes, _MOST_ON_SCREEN), "Evidence", view=View.SHORT)
+    if document.evidence and (changes := _changes(document)):
+        yield Note(_in_words(document, changes, _MOST_ON_SCREEN), "Evidence", view=View.SHORT)
         yield Note(_in_words(document, changes, _MOST_MOVED), "Evidence", view=View.FULL)
     for words in _requests(document):
         yield Note(words, "Requests", view=View.FULL)
@@ -87,9 +84,6 @@ def _changes(document: Document) -> Counter[tuple[str, str, str]]:
 
 
 def _in_words(document: Document, changes: Counter[tuple[str, str, str]], most: int) -> str:
-    if not changes:
-        margin = percent(document.trial.header.margin)
-        return f"no other counter changed with the treatment by more than {margin}"
     timed = {row.metric for row in document.evidence if row.unit in TIME_UNITS}
     # counters reveal more about the mechanism than other timings, and system-wide metrics reveal less
     ordered = sorted(changes, key=lambda key: (is_system_wide(key[0]), key[0] in timed, -changes[key]))

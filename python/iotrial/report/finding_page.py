@@ -50,9 +50,9 @@ CURVE_POINTS = 40
 #: shorter words for the index
 _BRIEF = (
     (re.compile(r"( in (?:all \d+|both) conditions) \([^()]*\)"), r"\1"),
-    (re.compile(r" \(any effect is smaller than [^()]*\)(?=.*\. Largest effect: )"), ""),
-    (re.compile(r"undecided\. Any effect is smaller than "), "undecided, within "),
-    (re.compile(r"any effect is smaller than "), "within "),
+    (re.compile(r" \(effects from [^()]* remain possible\)(?=.*\. Largest effect: )"), ""),
+    (re.compile(r"undecided\. Effects from ([^()]*?) remain possible"), r"undecided, within \1"),
+    (re.compile(r"effects from ([^()]*?) remain possible"), r"within \1"),
     (re.compile(r"^\d+ comparisons: "), ""),
     (re.compile(r"[.;] [Ll]argest effect: "), "; most: "),
     (
@@ -201,14 +201,13 @@ def _tables(document: Document) -> Iterator[str]:
 
 
 def _compact(table: Table) -> Table:
-    """Return the table without the numbers of blocks, and without a heading above all rows."""
-    columns = (replace(one, view=View.LONG) if one.name == "blocks" else one for one in table.columns)
+    """Return the table without a heading above all rows."""
     titles = {group.title for group in table.groups}
     groups = [
         replace(one, title="" if titles == {EVERYWHERE} else one.title.removeprefix(f"{EVERYWHERE}: "))
         for one in table.groups
     ]
-    return replace(table, columns=tuple(columns), groups=tuple(groups))
+    return replace(table, groups=tuple(groups))
 
 
 def _facts(document: Document) -> Iterator[str]:

@@ -24,7 +24,6 @@ from iotrial.report.conditions import Conditions
 from iotrial.report.notation import counted, joined, named_level, percent, some
 from iotrial.report.phrases import (
     SIZE_OPEN,
-    SMALLER,
     Kind,
     direction_and_size,
     effect_numbers,
@@ -239,13 +238,31 @@ def _typical_only(effects: Sequence[Effect]) -> str:
 
 
 def _left_open(undecided: Sequence[Effect]) -> str:
-    """Return e.g. " (any effect is smaller than -12.5 % / +5.8 %)" for undecided effects; "" unless all have bounds."""
+    """Return e.g. " (effects from -12.5 % to +5.8 % remain possible)"; the reason if the interval is narrow enough.
+
+    Empty unless all undecided effects have bounds.
+    """
     if not undecided or any(
         e.scale is Scale.DIFFERENCE or e.low is None or e.high is None for e in undecided
     ):
         return ""
+    reasons = {effect.reason for effect in undecided}
+    if len(reasons) == 1 and _inside(undecided) and (reason := reasons.pop()) not in (None, _TOO_WIDE):
+        return f" ({_because(str(reason))})"
     left = still_possible(_hull(undecided))
     return f" ({left[:1].lower()}{left[1:]})"
+
+
+def _inside(effects: Sequence[Effect]) -> bool:
+    """Return whether all intervals lie within the margin: then their width is not what leaves the effects undecided."""
+    return all(
+        effect.scale is Scale.LOG
+        and effect.low is not None
+        and effect.high is not None
+        and 1.0 / (1.0 + effect.margin) <= effect.low
+        and effect.high <= 1.0 + effect.margin
+        for effect in effects
+    )
 
 
 def effect_of(effect: Effect) -> str:
@@ -257,10 +274,12 @@ def effect_of(effect: Effect) -> str:
 
 
 def _span(effects: Sequence[Effect]) -> str:
-    """Return e.g. "time -57 % [-60, -54] to -42 % [-45, -39]"."""
+    """Return e.g. "time -57 % [-60, -54] to -42 % [-45, -39]", "2.1 times as fast [1.9, 2.3] to 12 times as fast [9, 15]"."""
     ordered = sorted(effects, key=lambda effect: effect.value or 0.0)
-    noun = {Kind.TIME: "time ", Kind.RATE: "rate "}.get(kind_of(ordered[0]), "")
-    least, most = size_of(ordered[0]), size_of(ordered[-1])
+    ends = ordered[0], ordered[-1]
+    times = any(effect.scale is Scale.LOG and percent_numbers(effect) is None for effect in ends)
+    noun = "" if times else {Kind.TIME: "time ", Kind.RATE: "rate "}.get(kind_of(ordered[0]), "")
+    least, most = (size_of(effect, times=times) for effect in ends)
     return f"{noun}{least}" if least == most else f"{noun}{least} to {most}"
 
 
@@ -285,7 +304,7 @@ def _margin_excluded(effects: Sequence[Effect], margin: float) -> str:
 
 
 def _undecided(effects: Sequence[Effect]) -> str:
-    """Return e.g. "undecided. Any effect is smaller than -12.5 % / +5.8 %": what is excluded although nothing is decided."""
+    """Return e.g. "undecided. Effects from -12.5 % to +5.8 % remain possible", and why if their width is not the reason."""
     reasons = Counter(effect.reason for effect in effects if effect.reason not in (None, _TOO_WIDE))
     because = f" ({_because(str(reasons.most_common(1)[0][0]))})" if reasons else ""
     unbounded = sum(effect.low is None or effect.high is None for effect in effects)
@@ -300,9 +319,8 @@ def _undecided(effects: Sequence[Effect]) -> str:
         by_unit.setdefault(
             (effect.scale, effect.unit if effect.scale is Scale.DIFFERENCE else ""), []
         ).append(effect)
-    first, *others = [still_possible(_hull(alike)) for alike in by_unit.values()]
-    left = " and ".join([first, *(one.removeprefix(SMALLER) for one in others)])
-    return f"undecided{because}. {left}"
+    left = ". ".join(still_possible(_hull(alike)) for alike in by_unit.values())
+    return f"undecided{because}" if reasons and _inside(effects) else f"undecided{because}. {left}"
 
 
 def _because(reason: str) -> str:

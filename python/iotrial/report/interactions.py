@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,15 @@ from iotrial.design.ablation import EVERYTHING
 from iotrial.design.model import ArmKind
 from iotrial.design.plan import condition_key
 from iotrial.report.notation import joined, named_level, percent, plain
-from iotrial.report.phrases import SIZE_OPEN, interval_of, is_speed, label, reason_in_words, response_name
+from iotrial.report.phrases import (
+    SIZE_OPEN,
+    in_times,
+    interval_of,
+    is_speed,
+    label,
+    reason_in_words,
+    response_name,
+)
 from iotrial.stats.contrast import usable
 from iotrial.stats.model import QUIET, Conclusion, Effect, ObservedBlock
 from iotrial.study.model import Response, Scale, Study
@@ -275,6 +283,97 @@ def together_sentence(one: OnlyTogether, where: str) -> str:
     else:
         size = f"{response_name(effect)} {'+' if one.value > 0 else ''}{size}"
     return f"only together: {' with '.join(names)}{where}: {size}; neither has an effect alone"
+
+
+#: an interaction that is not confirmed splits a main effect from this fraction of its logarithm on
+_SPLITS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A main effect that another factor changes by more than the margin: its average describes none of the cells.
+
+    ``cells``: the effect at each level of the factor ``other``, as a ratio or difference of block-adjusted means.
+    """
+
+    main: Effect
+    other: str
+    cells: tuple[tuple[str, float], ...]
+
+    @property
+    def widest(self) -> float:
+        """The effect that is furthest from none, on the effect's own scale."""
+        log = self.main.scale is Scale.LOG
+        return max(abs(math.log(value)) if log else abs(value) for _, value in self.cells)
+
+
+def splits(
+    effects: Sequence[Effect], study: Study, adjusted: Mapping[tuple[str, str], Adjusted]
+) -> tuple[Split, ...]:
+    """Return the primary main effects of which the cells are the answer.
+
+    Either the interaction is confirmed, or it is not excluded and the cells differ by more than the margin and by half of
+    the main effect. A main effect with several such interactions is split by the strongest. Interactions with aliases do not
+    count.
+    """
+    mains = {_main_key(effect): effect for effect in effects if effect.kind == "main" and effect.primary}
+    found: dict[tuple[str, str, str, str], tuple[float, Split]] = {}
+    for effect in effects:
+        if (
+            effect.kind != "interaction"
+            or effect.aliases
+            or effect.conclusion.equivalent
+            or effect.value is None
+        ):
+            continue
+        pair = pair_of(effect, study)
+        place = (condition_key(effect.workload, effect.condition), effect.response)
+        means = adjusted.get(place)
+        if pair is None or means is None:
+            continue
+        log = effect.scale is Scale.LOG
+        strength = abs(2.0 * math.log(effect.value)) if log else abs(2.0 * effect.value)
+        small = log and strength <= math.log1p(effect.margin)
+        for (name, level, reference), other in ((pair.first, pair.second[0]), (pair.second, pair.first[0])):
+            main = mains.get((*place, name, level))
+            if main is None or small:
+                continue
+            if effect.verdict in QUIET and not (log and main.value and main.verdict not in QUIET):
+                continue
+            if effect.verdict in QUIET and strength < _SPLITS * abs(math.log(main.value or 1.0)):
+                continue
+            cells = []
+            for at in next(factor.levels for factor in study.treatment_factors if factor.name == other):
+                high = means.cell((name, level), (other, at.label))
+                low = means.cell((name, reference), (other, at.label))
+                if high is not None and low is not None:
+                    cells.append((at.label, math.exp(high - low) if log else high - low))
+            key = (*place, name, level)
+            if len(cells) > 1 and (key not in found or strength > found[key][0]):
+                found[key] = (strength, Split(main, other, tuple(cells)))
+    return tuple(split for _, split in found.values())
+
+
+def split_sentence(split: Split, where: str) -> str:
+    """Describe a main effect by cells: "normal vs full: 34 times as fast with journal wal, -22 % with journal delete"."""
+    main, other = split.main, label(split.other)
+    cells = [
+        f"{cell_size(main, value)} with {named_level(other, label(at))}"
+        for at, value in sorted(
+            split.cells, key=lambda cell: -abs(math.log(cell[1]) if main.scale is Scale.LOG else cell[1])
+        )
+    ]
+    return f"{named_level(label(main.factor), label(main.level))} vs {label(main.reference)}{where}: {', '.join(cells)}"
+
+
+def cell_size(main: Effect, value: float) -> str:
+    """Return the effect in one cell: "-22 %", "34 times as fast", "+3.2 ms"."""
+    if main.scale is not Scale.LOG:
+        return f"{'+' if value > 0 else ''}{interval_of(main, (value, None, None)).partition(' [')[0]}"
+    if 0.5 < value < 2.0:
+        return f"{(value - 1.0) * 100.0:+.{0 if abs(value - 1.0) >= 0.0995 else 1}f} %"
+    (number, _, _), what = in_times(replace(main, value=value, low=None, high=None))
+    return f"{number}{what}"
 
 
 def aliases_in_words(effect: Effect) -> str:

@@ -95,22 +95,29 @@ def interval_numbers(
 ) -> tuple[str, str, str]:
     """Format estimate and ends with the same number of decimals; "?" for no estimate, "…" for an unbounded end.
 
-    ``null`` is the value of no effect: 1 for ratios, 0 for differences.
+    ``null`` is the value of no effect: 1 for ratios, 0 for differences. A ratio has at most two significant digits of its
+    distance from 1. An end that rounding would turn into "no effect" has more decimals.
     """
     known = [number for number in (value, low, high) if number is not None]
     decimals = _decimals(low, high, value)
+    if null == 1.0 and value and value > 0.0:
+        far = value if not 0.5 < value < 2.0 else abs(value - 1.0)
+        decimals = min(decimals, max(0, 1 - math.floor(math.log10(far)))) if far else decimals
     if null == 1.0 and any(_NEAR_ONE[0] < number < _NEAR_ONE[1] for number in known):
         # Near 1 the third decimal decides on which side of the margin an end lies.
         decimals = max(decimals, 3)
-    for end in (low, high):
-        while end is not None and decimals < _MOST_DECIMALS and _tells_another_story(end, decimals, null):
-            decimals += 1
     if known and min(abs(number) for number in known) >= 10_000 and decimals == 0:
         return tuple("?" if n is None else f"{n:,.0f}" for n in (value, low, high))  # type: ignore[return-value]
     estimate = "?" if value is None else f"{value:.{decimals}f}"
-    lower = "…" if low is None else f"{low:.{decimals}f}"
-    upper = "…" if high is None else f"{high:.{decimals}f}"
-    return estimate, lower, upper
+    return estimate, _end(low, decimals, null), _end(high, decimals, null)
+
+
+def _end(end: float | None, decimals: int, null: float) -> str:
+    if end is None:
+        return "…"
+    while decimals < _MOST_DECIMALS and _tells_another_story(end, decimals, null):
+        decimals += 1
+    return f"{end:.{decimals}f}"
 
 
 def difference_numbers(

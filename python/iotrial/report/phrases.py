@@ -1,7 +1,7 @@
 """One effect in words: "it takes 47 % less time than strictatime [-50, -44]".
 
-A ratio of times is described as time, a ratio of rates as rate, anything else as an amount. "times faster" is never
-used, since its meaning is ambiguous. The words of the verdict are those of the analysis.
+A ratio of times is described as time, a ratio of rates as rate, anything else as an amount. "times as fast", never "times
+faster", since its meaning is ambiguous. The words of the verdict are those of the analysis.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ _LONGEST_LABEL = 48
 SIZE_OPEN = ", size open"
 #: from this ratio of its ends on, an interval may say too little on the size of an effect
 MOST_APART = 4.0
-SMALLER = "Any effect is smaller than "
 TIME_UNITS = frozenset({"s", "ms", "us", "µs", "ns"})
 
 # Reasons of the analysis for an inconclusive effect.
@@ -195,20 +194,47 @@ def change_numbers(ratio: float | None, low: float | None, high: float | None) -
     if ratio is None or low is None or high is None or low < 0.1 or high > 2.0:
         return None
     ratios = interval_numbers(ratio, low, high, null=1.0)
-    decimals = max(0, len(ratios[0].partition(".")[2]) - 2)
-    estimate, lower, upper = (f"{(float(number) - 1.0) * 100.0:+.{decimals}f}" for number in ratios)
+    estimate, lower, upper = map(_signed_percent, ratios)
     return estimate, lower, upper
 
 
-def size_of(effect: Effect) -> str:
-    """Return the effect for a sentence: "-47 % [-50, -44]", "0.08 times [0.05, 0.16]", "530 [498, 586] KiB"."""
-    if effect.agree is False and effect.span is not None:
+def _signed_percent(ratio: str) -> str:
+    """Return a formatted ratio as a change in percent, to whole percent from 10 % on."""
+    change = (float(ratio) - 1.0) * 100.0
+    decimals = 0 if round(abs(change), 1) >= 10.0 else max(0, len(ratio.partition(".")[2]) - 2)
+    return f"{change:+.{decimals}f}"
+
+
+def in_times(effect: Effect) -> tuple[tuple[str, str, str], str]:
+    """Return a ratio and its ends as multiples, and what they are multiples of: (("33", "8", "140"), " times as fast").
+
+    A time or a rate below 1 is inverted, so that the number is large where the effect is.
+    """
+    value, low, high = effect.value, effect.low, effect.high
+    kind, below = kind_of(effect), (1.0 if effect.value is None else effect.value) < 1.0
+    if kind is Kind.AMOUNT or (kind is Kind.TIME and effect.statistic != TYPICAL):
+        return interval_numbers(value, low, high, null=1.0), " times"
+    if below:
+        value, low, high = (None if one is None or one <= 0.0 else 1.0 / one for one in (value, high, low))
+    numbers = interval_numbers(value, low, high, null=1.0)
+    if kind is Kind.TIME:
+        return numbers, " times as fast" if below else " times as long"
+    return numbers, " times as slow" if below else " times the rate"
+
+
+def size_of(effect: Effect, *, times: bool = False) -> str:
+    """Return the effect for a sentence: "-47 % [-50, -44]", "12 times as fast [6, 20]", "530 [498, 586] KiB".
+
+    ``times``: in times even if percent is as easy to read.
+    """
+    if (effect.agree is False and effect.span is not None) or effect.scale is Scale.DIFFERENCE:
         return interval(effect)
-    if (change_in_percent := percent_numbers(effect)) is not None:
+    if not times and (change_in_percent := percent_numbers(effect)) is not None:
         estimate, low, high = change_in_percent
         return f"{estimate} % [{low}, {high}]"
-    text = interval(effect)
-    return text if effect.scale is Scale.DIFFERENCE else text.replace(" [", " times [", 1)
+    (estimate, low, high), unit = in_times(effect)
+    ends = "no interval yet" if effect.low is None and effect.high is None else f"{low}, {high}"
+    return f"{estimate}{unit} [{ends}]"
 
 
 def size_in_words(effect: Effect, *, than: bool = False) -> str:
@@ -231,12 +257,13 @@ def size_in_words(effect: Effect, *, than: bool = False) -> str:
         if kind is Kind.TIME and effect.statistic == TYPICAL:
             return f"it takes {number} {'less' if less else 'more'} time{rest}"
         return f"{number} {'less' if less else 'more'}{rest}"
-    bounds = f"[{low}, {high}]"
-    if kind is Kind.RATE:
-        return f"it reaches {estimate} times the rate{f' of {reference}' if than else ''} {bounds}"
-    if kind is Kind.TIME and effect.statistic == TYPICAL:
-        return f"it takes {estimate} times {f'the time of {reference}' if than else 'as long'} {bounds}"
-    return f"{estimate} times{f' that of {reference}' if than else ''} {bounds}"
+    (estimate, low, high), what = in_times(effect)
+    of = f"{' of' if what.endswith('rate') else ' as'} {reference}" if than else ""
+    if what == " times":
+        of = f" that of {reference}" if than else ""
+        return f"{estimate} times{of} [{low}, {high}]"
+    verb = {" times as long": "takes", " times the rate": "reaches"}.get(what, "is")
+    return f"it {verb} {estimate}{what}{of} [{low}, {high}]"
 
 
 def size_known(effect: Effect) -> bool:
@@ -261,12 +288,9 @@ def direction_and_size(effect: Effect) -> str:
     """
     if effect.conclusion.probable or size_known(effect):
         return f"{statement(effect)}: {size_in_words(effect)}"
-    known = [plain(end) for end in (effect.low, effect.high) if end is not None]
-    ends = (
-        " to ".join(known) if len(known) > 1 else f"at {'most' if effect.low is None else 'least'} {known[0]}"
-    )
-    what = {Kind.TIME: " the time", Kind.RATE: " the rate"}.get(kind_of(effect), "")
-    return f"{statement(effect)}; by how much is not known yet: {ends} times{what}"
+    (_, low, high), what = in_times(effect)
+    ends = f"at most {high}" if low == "…" else f"at least {low}" if high == "…" else f"{low} to {high}"
+    return f"{statement(effect)}; by how much is not known yet: {ends}{what}"
 
 
 def effect_sentence(effect: Effect, *, margin: float) -> str:
@@ -286,28 +310,26 @@ def effect_sentence(effect: Effect, *, margin: float) -> str:
 
 
 def still_possible(effect: Effect) -> str:
-    """Describe the largest effects that the interval does not exclude: "Any effect is smaller than -12.5 % / +5.8 %"."""
+    """Describe what the interval does not exclude: "Effects from -12.5 % to +5.8 % remain possible"."""
     if effect.low is None and effect.high is None:
         return f"No bound yet after {effect.blocks:,} {'block' if effect.blocks == 1 else 'blocks'}"
     if effect.scale is Scale.DIFFERENCE:
         ends = [
-            "no bound" if end is None else f"{sign}{quantity(abs(end), effect.unit)}"
-            for sign, end in (("-", effect.low), ("+", effect.high))
+            None if end is None else f"{'-' if end < 0 else '+'}{quantity(abs(end), effect.unit)}"
+            for end in (effect.low, effect.high)
         ]
     else:
-        ends = [_change(effect.low), _change(effect.high)]
-    if effect.conclusion is Conclusion.UNDECIDED and "no bound" in ends:
-        known = next(end for end in ends if end != "no bound")
-        return f"No effect beyond {known}; no bound yet on the other side"
-    return f"{SMALLER}{' / '.join(ends)}"
+        ends = [None if end is None else _change(end) for end in (effect.low, effect.high)]
+    low, high = ends
+    if low is None or high is None:
+        return f"No effect beyond {low or high}; no bound yet on the other side"
+    return f"Effects from {low} to {high} remain possible"
 
 
-def _change(ratio: float | None) -> str:
-    """Format a ratio as a signed percentage: "-12.5 %", "+5.8 %"; "x 3.2" above a factor of two."""
-    if ratio is None:
-        return "no bound"
+def _change(ratio: float) -> str:
+    """Format a ratio as a signed percentage: "-12.5 %", "+5.8 %"; "3.2 times" above a factor of two."""
     if ratio > 2.0:
-        return f"x {plain(ratio)}"
+        return f"{plain(ratio)} times"
     return f"{'-' if ratio < 1.0 else '+'}{abs(ratio - 1.0) * 100:.1f} %"
 
 

@@ -10,6 +10,7 @@ from iotrial.report.notation import counted, day_and_time, joined, percent
 from iotrial.store.event_records import MOST_BLOCKS
 from iotrial.store.model import TrialData, TrialHeader
 from iotrial.study.model import Factor, Workload
+from iotrial.study.work import FileSet
 from iotrial.terminal import escape
 from iotrial.units import format_duration, format_size
 
@@ -106,6 +107,8 @@ def _work(workload: Workload) -> str:
     repeat = f", {work.replicates} times" if work.replicates > 1 else ""
     if work.repeats_from("cold") < work.replicates:
         repeat += " (once from a cold cache)"
+    if not isinstance(work, FileSet):  # its one small file may not be used at all
+        return f"{escape(work.described())}{repeat}"
     files = f"{counted(work.files, 'file')} of {format_size(work.size_bytes)} a run"
     state = "" if workload.cache in (None, "as-is") else f"; cache {workload.cache}"
     return f"{escape(work.described())} on {files}{repeat}{state}"

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.diagnostics import diagnostic_sentences
+from iotrial.report.evidence import Typical, TypicalValues
 from iotrial.report.findings import is_screen, span_sentence, strength
 from iotrial.report.interactions import (
     Adjusted,
     AtLevels,
+    Split,
     aliases_in_words,
     at_levels,
     comparison,
@@ -19,8 +21,8 @@ from iotrial.report.interactions import (
     only_together,
     verdict_word,
 )
-from iotrial.report.notation import capitalised
-from iotrial.report.phrases import effect_sentence, label
+from iotrial.report.notation import capitalised, named_level
+from iotrial.report.phrases import effect_sentence, interval_of, label
 from iotrial.report.risks import risk_of
 from iotrial.report.safety import NO_RISKS, Risks, risks_of
 from iotrial.report.sentences import carry_over_sentences, control_sentence
@@ -33,12 +35,22 @@ from iotrial.terminal import escape
 
 
 @dataclass(frozen=True, slots=True)
+class CellRow:
+    """The effect of an ``EffectRow`` at one level of another factor: name, ratio or difference, and both typical values."""
+
+    name: str
+    size: str
+    typical: tuple[Typical | None, Typical | None]
+
+
+@dataclass(frozen=True, slots=True)
 class EffectRow:
     """One effect with its condition and its sentence.
 
     ``comparison`` and ``verdict`` are the words for a table. ``at_levels`` holds, for an interaction, either factor's
     effect at both levels of the other. ``aliases`` describes what the design cannot distinguish it from. ``risk`` names
-    the level that puts data at risk.
+    the level that puts data at risk. ``typical`` is the response at the level and at the reference. ``cells``:
+    the effect at each level of another factor, where its average describes none of them.
     """
 
     effect: Effect
@@ -49,6 +61,8 @@ class EffectRow:
     at_levels: tuple[AtLevels, ...] = ()
     aliases: str = ""
     risk: str = ""
+    typical: tuple[Typical | None, Typical | None] = (None, None)
+    cells: tuple[CellRow, ...] = ()
 
     @property
     def place(self) -> str:
@@ -125,6 +139,8 @@ def effect_rows(
     margin: float,
     risks: Risks | None = None,
     measured: Risks = NO_RISKS,
+    typical: TypicalValues | None = None,
+    apart: Sequence[Split] = (),
 ) -> tuple[EffectRow, ...]:
     """Return the effects as rows, in the study's order.
 
@@ -138,6 +154,7 @@ def effect_rows(
         for one in only_together(effects, study, adjusted)
         for main, other in zip(one.mains, (one.second, one.first), strict=True)
     }
+    split = {id(one.main): one for one in apart}
     rows = []
     for effect in effects:
         condition = conditions.of_effect(effect)
@@ -150,16 +167,20 @@ def effect_rows(
         if effect.conclusion is Conclusion.VARIES:
             sentence = f"{span_sentence(effect, conditions)}."
         means = adjusted.get((condition.key, effect.response))
+        one = split.get(id(effect))
+        word = "average, see below" if one is not None else verdict_word(effect) + more_slow_runs(effect)
         rows.append(
             EffectRow(
                 effect,
                 condition,
                 sentence,
                 comparison(effect, study),
-                verdict_word(effect) + more_slow_runs(effect) + partners.get(id(effect), ""),
+                word + partners.get(id(effect), ""),
                 at_levels(effect, study, means) if crossed else (),
                 aliases_in_words(effect),
                 risk_of(effect, risks, measured),
+                _typical(effect, condition.key, typical),
+                () if one is None else tuple(_cells(one, condition.key, typical)),
             )
         )
 
@@ -170,6 +191,21 @@ def effect_rows(
         return effect.kind == "pooled", row.condition.order, effect.response if screen else "", crossed, size
 
     return tuple(sorted(rows, key=rank))
+
+
+def _typical(
+    effect: Effect, key: str, values: TypicalValues | None, at: tuple[str, str] | None = None
+) -> tuple[Typical | None, Typical | None]:
+    if values is None:
+        return None, None
+    return values.at(key, effect, effect.level, at), values.at(key, effect, effect.reference, at)
+
+
+def _cells(one: Split, key: str, values: TypicalValues | None) -> Iterator[CellRow]:
+    for at, value in one.cells:
+        name = f"with {named_level(escape(one.other), escape(at))}"
+        size = interval_of(one.main, (value, None, None)).partition(" [")[0]
+        yield CellRow(name, size, _typical(one.main, key, values, (one.other, at)))
 
 
 def control_rows(controls: Sequence[Control], conditions: Conditions) -> Iterator[ControlRow]:

@@ -6,6 +6,7 @@ that were packed or stored before knobs declared it show it as well. What it mea
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated
@@ -90,7 +91,8 @@ def safety_lines(study: Study) -> tuple[tuple[Safety, str], ...]:
         ):
             together.setdefault((one.safety, one.sentence), []).append(one)
     ordered = sorted(together.items(), key=lambda item: -_GRAVITY[item[0][0]])
-    return tuple((safety, f"{_named(levels)}: {sentence}") for (safety, sentence), levels in ordered)
+    number = Counter(one.factor for one in every if one.factor)
+    return tuple((safety, f"{_named(levels, number)}: {sentence}") for (safety, sentence), levels in ordered)
 
 
 def _by_setting(study: Study) -> Iterator[LevelSafety]:
@@ -182,12 +184,19 @@ def _settings_of_all(study: Study) -> Iterator[Setting]:
         yield Setting("work.option", "false", (("option", "durable"),))
 
 
-def _named(levels: Sequence[LevelSafety]) -> str:
-    """Return e.g. "barrier nobarrier, commit 30 and 60"."""
+def _named(levels: Sequence[LevelSafety], every: Mapping[str, int]) -> str:
+    """Return e.g. "barrier nobarrier, commit 30 and 60"; only the factor if the sentence holds at each of its levels.
+
+    ``every``: the number of levels, by factor. A sentence of all levels says nothing about one: for a number, it is a matter
+    of degree, such as the memory that read-ahead takes.
+    """
     by_factor: dict[str, list[str]] = {}
     for one in levels:
         by_factor.setdefault(one.factor, []).append(escape(one.level))
-    return ", ".join(f"{escape(factor)} {joined(labels)}".strip() for factor, labels in by_factor.items())
+    return ", ".join(
+        f"{escape(factor)} {'' if 1 < every.get(factor, 0) == len(labels) else joined(labels)}".strip()
+        for factor, labels in by_factor.items()
+    )
 
 
 def safety_blocks(lines: Sequence[tuple[Safety, str]]) -> Iterator[Block]:

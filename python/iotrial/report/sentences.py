@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from iotrial.design.plan import Plan
+from iotrial.design.plan import Plan, condition_key
 from iotrial.errors import RequestError
 from iotrial.report.best import confirmation_finding, race_finding, recommended
 from iotrial.report.blocks import Note, View
@@ -35,8 +35,11 @@ from iotrial.report.findings import (
 from iotrial.report.interactions import (
     Adjusted,
     OnlyTogether,
+    Split,
     interaction_sentence,
     only_together,
+    split_sentence,
+    splits,
     together_sentence,
 )
 from iotrial.report.notation import (
@@ -171,11 +174,19 @@ def summarise(
     together = only_together(analysis.effects, trial.header.study, adjusted or {})
     every = decisive(analysis.effects)
     carried = {id(main) for one in together for main in one.mains}
+    apart = [
+        one
+        for one in answered_by_cells(analysis, trial.header.study, adjusted or {})
+        if id(one.main) not in carried
+    ]
+    carried |= {id(one.main) for one in apart}
     effects = tuple(effect for effect in every if id(effect) not in carried)
     paired = frozenset((main.factor, main.level) for one in together for main in one.mains)
     clauses_by_level = () if is_invalid(trial, analysis) else _by_level(trial, effects, conditions, paired)
     sentences_by_level = tuple(f"{capitalised(clause)}." for clause in clauses_by_level)
-    supports = tuple(_supports(trial, analysis, effects, conditions, reasons, sentences_by_level))
+    supports = tuple(
+        _supports(trial, analysis, effects, conditions, reasons, sentences_by_level, by_cells=bool(apart))
+    )
     limits = tuple(_limits(trial, analysis, effects, conditions, evidence))
     if is_invalid(trial, analysis):
         invalid = _invalid(analysis, conditions)
@@ -185,6 +196,8 @@ def summarise(
         return Summary(nothing, supports, limits, Tone.UNDECIDED, answer=nothing)
     study, margin = trial.header.study, trial.header.margin
     clauses = [_together(one, conditions) for one in together]
+    apart = sorted(apart, key=lambda one: -one.widest)
+    clauses += [split_sentence(one, conditions.of_effect(one.main).behind) for one in _each_once(apart)]
     if analysis.races:
         clauses.append(race_finding(analysis.races[0], effects, study, margin=margin))
     elif study.design.kind is DesignKind.CONFIRM:
@@ -197,7 +210,7 @@ def summarise(
         clauses.append(finding(effects, conditions, margin=margin))
     found = "; ".join(clauses)
     note = risk_note(every, risks_of(study) if risks is None else risks, measured)
-    tone = Tone.AT_RISK if note else _tone(every, screen=is_screen(study))
+    tone = Tone.AT_RISK if note else Tone.MIXED if apart else _tone(every, screen=is_screen(study))
     undecided = [effect for effect in every if effect.conclusion is Conclusion.UNDECIDED]
     if analysis.races:
         tone = _race_tone(analysis.races[0], study)
@@ -205,7 +218,7 @@ def summarise(
     outlook = _how_long(trial, undecided, every) if undecided else ""
     prefix = _standing(trial)
     begun = f"{prefix} so far, {found}" if prefix else capitalised(found)
-    controls = " (without controls)" if without_controls(trial, analysis) else ""
+    controls = " (without controls)" if without_controls(trial, analysis) and not study.in_windows else ""
     return Summary(
         headline=f"{begun}{controls}{note}{outlook}.",
         supports=supports,
@@ -216,6 +229,28 @@ def summarise(
         outlook=f"{outlook.removeprefix('. ')}." if outlook else "",
         by_level=sentences_by_level,
     )
+
+
+def answered_by_cells(
+    analysis: Analysis, study: Study, adjusted: Mapping[tuple[str, str], Adjusted]
+) -> tuple[Split, ...]:
+    """Return the main effects of which the cells are the answer; none in a screen or a race, which ask something else."""
+    plain = study.design.kind is DesignKind.FULL and not is_screen(study) and not is_ablation(study)
+    return splits(analysis.effects, study, adjusted) if plain and not analysis.races else ()
+
+
+def _each_once(apart: Sequence[Split]) -> Iterator[Split]:
+    """Yield the splits, of each pair of factors those of the factor that comes first: the table has the other's too."""
+    chosen: dict[tuple[str, str, frozenset[str]], str] = {}
+    for one in apart:
+        main = one.main
+        pair = (
+            condition_key(main.workload, main.condition),
+            main.response,
+            frozenset((main.factor, one.other)),
+        )
+        if chosen.setdefault(pair, main.factor) == main.factor:
+            yield one
 
 
 def _how_long(trial: StoredTrial, undecided: Sequence[Effect], every: Sequence[Effect]) -> str:
@@ -430,14 +465,17 @@ def _supports(
     conditions: Conditions,
     reasons: Sequence[Reason],
     by_level: Sequence[str],
+    *,
+    by_cells: bool,
 ) -> Iterator[Note]:
-    """Yield what supports the answer, or why there is none."""
+    """Yield what supports the answer, or why there is none. ``by_cells``: the answer already states interactions."""
     if is_invalid(trial, analysis):
         yield from map(Note, reason_sentences(analysis, reasons, conditions))
     else:
         yield from (Note(sentence, view=View.LONG) for sentence in by_level)
         for number, sentence in enumerate(_on_interactions(trial, analysis)):
-            yield Note(sentence, view=View.ALL if number < _MOST_ON_SCREEN else View.LONG)
+            screen = number < _MOST_ON_SCREEN and not by_cells
+            yield Note(sentence, view=View.ALL if screen else View.LONG)
     blocks = sorted({effect.blocks for effect in effects})
     if blocks and blocks[-1]:
         span = counted(blocks[0], "block") if len(blocks) == 1 else f"{blocks[0]:,} to {blocks[-1]:,} blocks"

@@ -34,6 +34,7 @@ from iotrial.report.conditions import EVERYWHERE
 from iotrial.report.diagnostics import change_sentence
 from iotrial.report.document import OTHER_CLAIMS, Document
 from iotrial.report.durability import durability_notes, durability_section
+from iotrial.report.evidence import Typical
 from iotrial.report.evidence_blocks import evidence_notes, evidence_section
 from iotrial.report.facts import facts_section
 from iotrial.report.fidelity import fidelity_sections, fidelity_warnings
@@ -101,6 +102,7 @@ TONES = {
     Outcome.CANNOT_SAY: "open",
 }
 _LONGEST_COMPARISON = 60
+_LONGEST_LEVEL = 16
 _STATUS = re.compile(r" ended with status (\d+)")
 #: from here on it is the shell that failed: 126 for no program, 127 for none of that name, more for a signal
 _FIRST_OF_SHELL = 126
@@ -126,7 +128,7 @@ def trial_report(document: Document, *, figures: int | None = None, html_path: s
     badges = [Words(document.summary.tone.value, document.summary.tone.value, badge=True)]
     if trial.state not in (TrialState.DONE, TrialState.INVALID):
         badges.append(Words(trial.state.value, trial.state.value, badge=True))
-    if not document.with_controls:
+    if not document.with_controls and not header.study.in_windows:
         badges.append(Words("without controls", "mixed", badge=True))
     return Report(
         title=document.title,
@@ -203,9 +205,10 @@ def _answer(document: Document, drawn: Figures | None) -> Iterator[Block]:
     yield from _factors(document, drawn)
 
 
+_SPREAD = "Medians; ±: half the distance between the quartiles."
 #: under a table with an equivalent effect
-_BOUNDS = "Equivalent: the interval is the two one-sided bounds, each at alpha, that the verdict rests on."
-_TYPICALLY = "Typical runs: too few runs, or too uneven ones, to say the same of the mean run."
+_BOUNDS = "Equivalent: intervals are one-sided bounds."
+_TYPICALLY = "Typical runs: the mean run is not shown to be equivalent."
 
 
 def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = False) -> Table:
@@ -215,15 +218,21 @@ def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = 
     needs neither.
     """
     comparisons = {row.comparison for row in rows}
+    measured = any(one is not None for row in rows for one in row.typical)
     alone = all(row.place == EVERYWHERE for row in rows)
     several = len({row.effect.response for row in rows}) > 1
     single = len(comparisons) == 1 and not several and not alone
     numbers = interval_title(row.effect.scale for row in rows)
+    levels = ["level", "reference"]
+    if single:
+        effect = rows[0].effect
+        levels = [elided(escape(name), _LONGEST_LEVEL) for name in (effect.level, effect.reference)]
     columns = heads(
         Column(elided(comparisons.pop(), _LONGEST_COMPARISON) if single else "comparison", wide=True),
+        *(Column(name, right=True) for name in levels if measured),
         f">{numbers}",
         Column("discovery" if exploratory else "p (anytime)", right=True, view=View.PAGE),
-        ">blocks",
+        Column("blocks", right=True, view=View.LONG),
         "~verdict",
     )
     groups: dict[tuple[str, ...], list[Row]] = {}
@@ -232,20 +241,39 @@ def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = 
         title = response if alone else f"{row.place}: {response}" if several else row.place
         name = elided(title if single else row.comparison, _LONGEST_COMPARISON)
         key = () if single else (title, row.condition.key)
-        groups.setdefault(key, []).append(_effect(row, name, valid=valid, exploratory=exploratory))
+        own = groups.setdefault(key, [])
+        own.append(_effect(row, name, measured=measured, valid=valid, exploratory=exploratory))
+        for cell in row.cells:
+            typical = tuple(map(_typical, cell.typical)) if measured else ()
+            own.append(Row((f"  {elided(cell.name, _LONGEST_COMPARISON)}", *typical, cell.size, "", "", "")))
     made = tuple(Group(tuple(members), key[0] if key else "") for key, members in groups.items())
     bounded = any(row.effect.bounds and row.effect.verdict is Verdict.EQUIVALENT for row in rows)
     typically = any(row.effect.conclusion is Conclusion.EQUIVALENT_TYPICALLY for row in rows)
-    note = " ".join([_BOUNDS] * bounded + [_TYPICALLY] * typically) if valid else ""
+    spread = any(one is not None and one.low is not None for row in rows for one in row.typical)
+    note = " ".join([_SPREAD] * spread + ([_BOUNDS] * bounded + [_TYPICALLY] * typically) * valid)
     return Table(columns, made, note=note, noun="comparison")
 
 
-def _effect(row: EffectRow, name: str, *, valid: bool, exploratory: bool) -> Row:
+def _effect(row: EffectRow, name: str, *, measured: bool, valid: bool, exploratory: bool) -> Row:
     effect = row.effect
     p = {True: "yes", False: "no", None: "–"}[effect.discovery] if exploratory else p_value(effect.p_anytime)
     blocks = (Words(f"{effect.blocks:,}" + (f" (+{effect.failures} failed)" if effect.failures else "")),)
     words = effect.conclusion.words if valid else "without a verdict"
-    return Row((name, interval(effect), p, blocks, _verdict(row, valid=valid)), rank_of(effect), words)
+    typical = tuple(map(_typical, row.typical)) if measured else ()
+    cells = (name, *typical, interval(effect), p, blocks, _verdict(row, valid=valid))
+    return Row(cells, rank_of(effect), words)
+
+
+def _typical(one: Typical | None) -> Cell:
+    """Return e.g. "36.2 ms ± 3 %", in full with the bytes or operations per second."""
+    if one is None:
+        return "–"
+    text = quantity(one.value, one.unit)
+    if one.low is not None and one.high is not None and one.value:
+        text += f" ±{(one.high - one.low) / 2 / abs(one.value):.0%}".replace("%", " %")
+    if one.rate is None:
+        return text
+    return Words(text), Words(quantity(*one.rate), "dim", small=True, view=View.LONG)
 
 
 def rank_of(effect: Effect) -> int:
@@ -278,7 +306,7 @@ def _factors(document: Document, drawn: Figures | None) -> Iterator[Section]:
     rows = document.interactions
     if rows:
         if document.valid:
-            blocks += _interactions(rows)
+            blocks += _interactions(rows, by_cells=any(row.cells for row in document.effects))
         columns = heads(
             "~condition", "~interaction", "response", ">half difference", ">blocks", "~verdict", "~effects"
         )
@@ -304,13 +332,13 @@ def _parts_of(row: EffectRow) -> str:
     return "; ".join([*(one.text for one in row.at_levels), *([row.aliases] if row.aliases else [])])
 
 
-def _interactions(rows: Sequence[EffectRow]) -> Iterator[Note]:
+def _interactions(rows: Sequence[EffectRow], *, by_cells: bool) -> Iterator[Note]:
     """Yield the interactions with an effect, each with the effects that it consists of."""
     loud = [row for row in rows if row.effect.verdict not in QUIET]
     named = sum(row.effect.primary for row in rows)
     note = f"{counted(named, 'interaction')} named" if named else "No interaction named"
     others = f", {len(rows) - named} others as a separate family" if len(rows) > named else ""
-    view = View.ALL if loud else View.LONG
+    view = View.ALL if loud and not by_cells else View.LONG
     yield Note(f"{note}{others}: {len(loud)} confirmed.", "Interactions", view=view)
     for row in loud:
         # interactions that the study names are described in full above
@@ -367,6 +395,8 @@ def _limits(document: Document) -> Iterator[Note]:
             text += f". If this status means success: --expect-exit {status[1]}"
         yield Note(text, "Failed", view=View.TEXT)
     for note in document.analysis.notes:
+        if note.startswith("controls were off"):  # a sentence above says so
+            continue
         # the line above has these counts
         view = View.FULL if document.failures and " failed runs of " in note else View.TEXT
         yield Note(escape(note), "Note", view=view)

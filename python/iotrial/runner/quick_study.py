@@ -6,11 +6,11 @@ The result is the text of a study file, so that what was tried can be saved, rea
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
 from typing import Any
 
 import tomlkit
@@ -123,11 +123,12 @@ def study_text(wish: Wish) -> str:
 def _document(
     wish: Wish, prefix: str, question: str, factors: list[dict[str, Any]], argv: list[str]
 ) -> dict[str, Any]:
-    program = wish.replay.trace if wish.replay else PurePosixPath(wish.commands[0][0].split()[0]).name
+    varied = ", ".join(factor["name"] for factor in factors if len(factor["levels"]) > 1)
+    shown = _shown(wish) if wish.replay is None else f"replay of {wish.replay.trace}"
     return {
         "study": {
-            "name": f"{prefix}{_NAME.sub('-', program)[:40].strip('.-') or 'command'}",
-            "title": _line(_shown(wish) if wish.replay is None else f"replay of {wish.replay.trace}"),
+            "name": f"{prefix}{_name(wish, varied)}",
+            "title": _line(f"{varied}: {shown}" if varied else shown),
             "question": _line(question),
             "margin": wish.margin,
             "account": False,
@@ -137,6 +138,18 @@ def _document(
         "factor": factors,
         "workload": [_command(wish, argv) if wish.replay is None else _replay(wish.replay, _cache(wish))],
     }
+
+
+def _name(wish: Wish, varied: str) -> str:
+    """Return the name of the question: settings, command, and a digest, so that only equal questions share a name."""
+    command = wish.replay.trace if wish.replay else " ".join(wish.commands[0])
+    asked = (
+        wish.settings, wish.parameters, wish.commands, wish.shell, wish.cache, wish.prepare, wish.lab, wish.size,
+        wish.replay, wish.bundles, wish.stdout,
+    )  # fmt: skip
+    digest = hashlib.sha256(repr(asked).encode("utf-8", "surrogateescape")).hexdigest()[:6]
+    words = [_NAME.sub("-", text)[:32].strip(".-") for text in (varied, command)]
+    return "-".join([*filter(None, words), digest])
 
 
 def _bundled(wish: Wish) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated
 
 import click
@@ -10,12 +12,18 @@ from msgspec import Meta
 from iotrial.cli.options import json_option
 from iotrial.cli.output import tell, warn
 from iotrial.documents import Count, JsonDocument, JsonObject, json_text
+from iotrial.errors import StoreError
 from iotrial.paths import store_path
-from iotrial.report.notation import day_and_time
-from iotrial.store.outline import outlines
+from iotrial.report.analyses import Analyses
+from iotrial.report.notation import day_and_time, elided
+from iotrial.store import Store
+from iotrial.store.outline import Outline, outlines
 from iotrial.store.states import TrialState
+from iotrial.study.model import BEST, LIVE, QUICK
 from iotrial.terminal import escape
 from iotrial.units import format_duration
+
+_LONGEST = 100
 
 
 class Row(JsonObject, frozen=True):
@@ -44,6 +52,27 @@ class Trials(JsonDocument, frozen=True):
     damaged: Annotated[list[Damaged], Meta(description="trials that cannot be read")]
 
 
+def _named(trial: Outline) -> str:
+    """Return the settings and the command of a trial of the user's own, else the name of its study."""
+    own = trial.study.startswith((QUICK, BEST, LIVE)) and trial.title
+    return escape(elided(trial.title, _LONGEST) if own else trial.study)
+
+
+def _verdicts(trials: Sequence[Outline]) -> dict[int, str]:
+    """Return the first sentence of each trial of which an analysis is stored, by number. None is made here."""
+    found: dict[int, str] = {}
+    if not trials:
+        return found
+    with Store.open(store_path()) as store, Analyses(store.path) as stored:
+        for trial in trials:
+            with suppress(StoreError):
+                one = stored.newest_summary(trial.id, store.mark(trial.number))
+                if one is not None and one.number == trial.number:
+                    text = one.headline
+                    found[trial.number] = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return found
+
+
 @click.command("trials")
 @json_option
 def command(as_json: bool) -> None:
@@ -61,6 +90,7 @@ def command(as_json: bool) -> None:
         return
     if not trials:
         tell("No trials yet. Start with: iotrial run files/permissions")
+    verdicts = _verdicts(sound)
     lasted = [format_duration(trial.duration_s) for trial in sound]
     width = max(map(len, lasted), default=0)
     lines = []
@@ -70,7 +100,8 @@ def command(as_json: bool) -> None:
         if trial.fleet and trial.member:
             mark += f"  (host {escape(trial.member)})"
         lines.append(
-            f"{trial.number:>5}  {when}  {trial.state!s:<11} {took:>{width}}  {escape(trial.study)}{mark}"
+            f"{trial.number:>5}  {when}  {trial.state!s:<11} {took:>{width}}  {_named(trial)}{mark}"
+            + (f"\n{'':>7}{escape(verdicts[trial.number])}" if trial.number in verdicts else "")
         )
     if lines:
         tell("\n".join(lines))  # one call: printing line by line costs more than formatting them

@@ -23,6 +23,9 @@ GUEST_PROGRAMS = {qemu.PROGRAM: qemu.PACKAGE, "setpriv": "util-linux", "apt-get"
 #: useful for tuning storage, but never called by iotrial
 _BESIDE = (
     ("fio", "fio", "studies that run fio as their command"),
+    ("udevadm", "udev", "keeping block settings over a restart (iotrial apply)"),
+    ("systemctl", "systemd", "units that set file system options at boot (iotrial apply)"),
+    ("sqlite3", "sqlite3", "looking at the store, and commands that use SQLite"),
     ("strace", "strace", "counting system calls (in runs that are not timed)"),
 )
 
