@@ -33,6 +33,8 @@ from iotrial.runner.touched import (
     refusal,
     rewritten_note,
     turns_device,
+    uncounted,
+    uncounted_note,
     unseen_note,
 )
 from iotrial.stats.analyse import ConditionState, Spec, analyse, analyse_condition, look_due
@@ -305,6 +307,8 @@ class Conductor:
                 self._runner.saw(condition.workload, touched)
                 if note := rewritten_note(condition.workload, touched):
                     self._note_outside(note)
+                if state.startswith("cold") and uncounted(subject.place):
+                    self._note_outside(uncounted_note(condition.workload))
                 if needs_lab(turns, state):
                     if note := outside_note(condition.workload, touched):
                         self._note_outside(note)
