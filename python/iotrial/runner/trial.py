@@ -308,7 +308,8 @@ class Conductor:
                 if note := rewritten_note(condition.workload, touched):
                     self._note_outside(note)
                 if state.startswith("cold") and uncounted(subject.place):
-                    self._note_outside(uncounted_note(condition.workload))
+                    kind = str(subject.place.facts()["filesystem"])
+                    self._note_outside(uncounted_note(condition.workload, kind))
                 if needs_lab(turns, state):
                     if note := outside_note(condition.workload, touched):
                         self._note_outside(note)

@@ -348,6 +348,17 @@ def _live(target: Target, mount: str, device: str, about: str) -> str:
     return next((option for option in shown if family(option) == about), LIVE[info.type][about])
 
 
+def option_today(target: Target, place: InPlace, option: str) -> str:
+    """Return an option of the file system that holds a folder in use, as the kernel shows it; "not shown" if it does not."""
+    info = target.mount_at(place.mount_point)
+    if info is not None and family(option) in LIVE.get(info.type, {}):
+        return _live(target, place.mount_point, str(place.device), family(option))
+    shown = [] if info is None else sorted(info.super_options)
+    if info is not None and info.type == "ext4":
+        shown += (target.read_or_none(f"/proc/fs/ext4/{place.device}/options") or "").split()
+    return next((one for one in shown if family(one) == family(option)), "not shown")
+
+
 def _is(shown: str, word: str) -> bool:
     """Return whether the kernel shows this option: with a level of compression even if none was given."""
     return shown == word or shown.startswith(f"{word}:")
