@@ -562,10 +562,14 @@ class Conductor:
                 effects=tuple(e for other in lines if other.state is not None for e in other.state.effects),
                 upcoming=self._upcoming(rest),
                 block_s={other.condition.key: other.block_s for other in lines if other.block_s},
-                activity=self._activity,
+                activity=self._doing(),
                 recent=self._recent(),
             )
         )
+
+    def _doing(self) -> str:
+        """Return what the present run does, in words; empty while short runs are measured."""
+        return self._activity
 
     def _recent(self) -> tuple[ObservedBlock, ...]:
         """Return the newest complete blocks, where the watcher is to show single runs."""
