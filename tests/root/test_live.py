@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -315,6 +316,25 @@ def test_a_setting_shown_to_be_worse_stops_the_trial(state: Path, service: Servi
     assert f"read_ahead_kb {LOW} makes" in text
     complete = len(stored_runs(state)) // 2
     assert 5 <= complete < 40  # five fair coins agree once in 32 times: nothing is shown before
+
+
+def test_metrics_and_guards_are_in_view_and_in_the_summary_and_continue_asks(
+    state: Path, service: Service
+) -> None:
+    guards = ["--guard", "ms > 900 ms", "--guard", "ms worse by 400 %"]
+    done = iotrial("live", *service.words("--metric", "psi:io", *guards, "--blocks", "6", "--no-stop"))
+    shown = [line for line in done.stderr.splitlines() if "; now ms " in line]
+    assert shown, done.stderr
+    assert any(re.search(r"now ms [0-9.]+ ms, \S+ .*guard ms > 900 ms: holds; guard ms worse by 400 %: [0-9]", one) for one in shown)
+    assert "ms > 900 ms, ms worse by 400 %: none stopped the trial" in " ".join(done.stdout.split())
+    assert "Other metrics" in done.stdout
+    refused = iotrial("continue", "last", "--blocks", "1", check=None)
+    assert refused.returncode == 2
+    assert "read_ahead_kb" in refused.stderr
+    assert "add --yes" in refused.stderr
+    assert service.ahead == TODAY
+    iotrial("continue", "last", "--blocks", "1", "--no-stop", "--yes")
+    assert service.ahead == TODAY
 
 
 def test_a_lost_metric_sets_the_settings_again_until_it_is_back(state: Path, service: Service) -> None:

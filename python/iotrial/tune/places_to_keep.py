@@ -22,7 +22,7 @@ from iotrial.lab import registry
 from iotrial.lab.in_place import BACKING, Holding, holding_by_number, holding_of
 from iotrial.lab.knobs.machine import CPUS
 from iotrial.lab.knobs.memory import HUGE_PAGES, MIN_FREE
-from iotrial.lab.knobs.mount import family
+from iotrial.lab.knobs.mount import LIVE, family
 from iotrial.lab.knobs.setting import chosen_word
 from iotrial.lab.machine.others import UDEV_FOLDERS
 from iotrial.lab.target import MountInfo, unescape
@@ -410,8 +410,11 @@ class MountOptions(Mechanism):
         if mount.type not in MountOption.ALLOWED.get(about, ()):
             raise NotKept(f"{choice.name}: {mount.target} is {mount.type}, which has no option {about}")
         if about not in _LIVE_OPTIONS.get(mount.type, ()):
+            how = f"takes option {about} only when it is mounted, so it cannot be tried before"
+            if about in LIVE.get(mount.type, {}):
+                how = f"has option {about}, which apply does not set"
             raise NotKept(
-                f"{choice.name}: apply does not change option {about} of {mount.type} while it is mounted",
+                f"{choice.name}: {mount.type} {how}",
                 hint=f"write it into /etc/fstab for {mount.target} yourself, and mount the file system again to try it",
             )
 
