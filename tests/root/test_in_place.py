@@ -413,7 +413,11 @@ def test_priorities_and_affinity_need_no_root(
     assert len(runs) >= 6
     assert {run["treatment"][factor]: run["responses"]["seen"] for run in runs} == expected
     refused = subprocess.run(
-        [*argv[:3], "process.nice=0,-5", *argv[4:]], capture_output=True, text=True, check=False, env=environment
+        [*argv[:3], "process.nice=0,-5", *argv[4:]],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
     )
     assert refused.returncode == 2
     assert "root" in refused.stderr + refused.stdout

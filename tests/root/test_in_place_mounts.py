@@ -133,7 +133,9 @@ def test_an_overlay_is_resolved_to_the_disk_of_its_layers(state: Path, disk_fold
             (layers / "lower" / "big").write_bytes(os.urandom(SIZE))
             (queue / "read_ahead_kb").write_text("764")
             options = f"lowerdir={layers}/lower,upperdir={layers}/upper,workdir={layers}/work"
-            with mounted("mount", "-t", "overlay", "none", "-o", options, at=disk_folder / "merged") as folder:
+            with mounted(
+                "mount", "-t", "overlay", "none", "-o", options, at=disk_folder / "merged"
+            ) as folder:
                 attempt(
                     "block.read_ahead_kb=4,4096", "block.scheduler=none,mq-deadline", "--in", str(folder),
                     "--cache", "cold", "--yes", "--blocks", "2", "--no-stop",

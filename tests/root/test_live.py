@@ -325,7 +325,10 @@ def test_metrics_and_guards_are_in_view_and_in_the_summary_and_continue_asks(
     done = iotrial("live", *service.words("--metric", "psi:io", *guards, "--blocks", "6", "--no-stop"))
     shown = [line for line in done.stderr.splitlines() if "; now ms " in line]
     assert shown, done.stderr
-    assert any(re.search(r"now ms [0-9.]+ ms, \S+ .*guard ms > 900 ms: holds; guard ms worse by 400 %: [0-9]", one) for one in shown)
+    assert any(
+        re.search(r"now ms [0-9.]+ ms, \S+ .*guard ms > 900 ms: holds; guard ms worse by 400 %: [0-9]", one)
+        for one in shown
+    )
     assert "ms > 900 ms, ms worse by 400 %: none stopped the trial" in " ".join(done.stdout.split())
     assert "Other metrics" in done.stdout
     refused = iotrial("continue", "last", "--blocks", "1", check=None)

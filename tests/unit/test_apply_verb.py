@@ -131,10 +131,16 @@ def test_files_can_be_written_elsewhere(run: Any, root: Path, tmp_path: Path) ->
     assert image(root) == before
 
 
-def test_a_playbook_for_ansible_has_files_handlers_and_a_variable_for_the_disk(run: Any, tmp_path: Path) -> None:
-    (play,) = yaml.safe_load(run("apply", "--ansible", "--in", "/data", of=trial("swappiness", "ahead")).output)
+def test_a_playbook_for_ansible_has_files_handlers_and_a_variable_for_the_disk(
+    run: Any, tmp_path: Path
+) -> None:
+    (play,) = yaml.safe_load(
+        run("apply", "--ansible", "--in", "/data", of=trial("swappiness", "ahead")).output
+    )
     written = [task for task in play["tasks"] if "ansible.builtin.copy" in task]
-    copied = {task["ansible.builtin.copy"]["dest"]: task["ansible.builtin.copy"]["content"] for task in written}
+    copied = {
+        task["ansible.builtin.copy"]["dest"]: task["ansible.builtin.copy"]["content"] for task in written
+    }
     sysctl, udev = "/etc/sysctl.d/99-zz-iotrial-t0001.conf", "/etc/udev/rules.d/99-zz-iotrial-t0001.rules"
     assert set(copied) == {sysctl, udev}
     assert "vm.swappiness = 10\n" in copied[sysctl]

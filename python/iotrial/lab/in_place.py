@@ -121,12 +121,20 @@ def _own_backing(mount: MountInfo, devices: list[str], number: str, sys: Path) -
     for name in (number, f"{number}-fuseblk"):
         if mount.type.startswith(("nfs", "fuse")) and (every / name).exists():
             return (f"{BACKING}{name}",)
-    counted = [one.name for one in every.glob("*-*") if one.name.rpartition("-")[0] in _KINDS.get(mount.type, ())]
+    counted = [
+        one.name for one in every.glob("*-*") if one.name.rpartition("-")[0] in _KINDS.get(mount.type, ())
+    ]
     return (f"{BACKING}{counted[0]}",) if len(counted) == 1 else ()
 
 
 #: the kernel's names of file systems in the names of their backing devices
-_KINDS = {"cifs": ("cifs", "smb3"), "smb3": ("cifs", "smb3"), "ceph": ("ceph",), "9p": ("9p",), "afs": ("afs",)}
+_KINDS = {
+    "cifs": ("cifs", "smb3"),
+    "smb3": ("cifs", "smb3"),
+    "ceph": ("ceph",),
+    "9p": ("9p",),
+    "afs": ("afs",),
+}
 
 
 def _below(mount: MountInfo) -> list[str]:

@@ -405,7 +405,9 @@ class LiveConductor(Conductor):
             if one.name in self._seen
         ]
         guards = [f"guard {escape(guard.text)}: {self._standing(guard)}" for guard in self._work.guarding]
-        return "; ".join(filter(None, (self._activity, f"now {', '.join(values)}" if values else "", *guards)))
+        return "; ".join(
+            filter(None, (self._activity, f"now {', '.join(values)}" if values else "", *guards))
+        )
 
     def _standing(self, guard: Guard) -> str:
         if guard == self._tripped:

@@ -29,8 +29,8 @@ from iotrial.units import format_duration, parse_duration
 PORT = "openmetrics_port"
 _MOUNT_OPTION = "mount.option"
 _HINT = (
-    "live switches settings of the disk, the mount and the machine in use, such as block.read_ahead_kb=128,1024: `iotrial knobs "
-    "--in FOLDER` lists them; others can be tried on a copy of the files with `iotrial try --copy-from FOLDER`"
+    "live switches settings of the disk, the mount and the machine in use, such as block.read_ahead_kb=128,1024: "
+    "`iotrial knobs --in FOLDER` lists them; others can be tried on a copy of the files with `iotrial try --copy-from FOLDER`"
 )
 _DEFAULT = "default"
 

@@ -149,7 +149,9 @@ def window_notes(document: Document) -> Iterator[Note]:
         if effect.kind == "main" and not effect.primary
     ]
     if also:
-        yield Note(f"{'; '.join(also)}. These are explored: only the first metric is judged.", "Other metrics")
+        yield Note(
+            f"{'; '.join(also)}. These are explored: only the first metric is judged.", "Other metrics"
+        )
     found = carry_over_of(document)
     if found is not None:
         response = document.trial.header.study.responses[0]

@@ -230,8 +230,8 @@ class UdevRule(Mechanism):
         own = [folder for folder in holding.backing if folder.startswith(BACKING)]
         if whole and own:
             raise NotKept(
-                f"{choice.name}: it is a setting of the mount {holding.mount.target} ({', '.join(own)}), and no rule for a disk "
-                "keeps it",
+                f"{choice.name}: it is a setting of the mount {holding.mount.target} ({', '.join(own)}), "
+                "and no rule for a disk keeps it",
                 hint="nfsrahead of nfs-utils sets it for NFS; a unit after the mount can write the file"
                 if row is READ_AHEAD_FILE
                 else "a unit after the mount can write the file",

@@ -53,8 +53,9 @@ def command(
 
     They are the next blocks of its plan, with the same seed. Its error level holds as before: the method lets one look at
     any time and go on. What is undecided goes on until it is decided or the budget is spent. Without --time and --blocks the
-    budget is that of the trial once more; --time alone sets no limit to blocks. A trial of settings in use asks before it switches them
-    again.
+    budget is that of the trial once more; --time alone sets no limit to blocks.
+
+    A trial of settings in use asks before it switches them again.
     """
     if trial.endswith(".iotrial"):
         raise RequestError(

@@ -134,9 +134,11 @@ def _accepted(subject: RunContext) -> Iterator[Accepted]:
             continue  # of guests and other studies
         today: str | None = None
         try:
-            if in_place and (isinstance(knob, KernelFileKnob) or name == MountAtime.name):
+            if in_place and isinstance(knob, KernelFileKnob):
+                # a scheduler's own setting has no file while the device has another scheduler
+                today = knob.read(subject, setting) if knob.paths(subject, setting) else None
+            elif name == MountAtime.name:
                 today = knob.read(subject, setting)
-                today = None if varied.knob == BlockTunable.name and not knob.paths(subject, setting) else today  # type: ignore[attr-defined]
             levels = ", ".join(knob.levels(subject, setting)) or _range(knob, varied)
         except IotrialError:
             if in_place and isinstance(knob, KernelFileKnob):

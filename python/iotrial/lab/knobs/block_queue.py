@@ -65,7 +65,9 @@ class BlockKnob(KernelFileKnob):
         place = subject.place
         if isinstance(place, InPlace) and self.of_the_whole and place.holding.backing:
             return tuple(
-                f"{folder}/{self.file}" if folder.startswith(BACKING) else f"{folder}/{self.folder}/{self.file}"
+                f"{folder}/{self.file}"
+                if folder.startswith(BACKING)
+                else f"{folder}/{self.folder}/{self.file}"
                 for folder in place.holding.backing
             )
         devices = (place.whole,) if self.of_the_whole else place.queues
@@ -73,7 +75,9 @@ class BlockKnob(KernelFileKnob):
             why, hint = f"{a_lab(place.kind)} has no device of its own", "use the image lab (needs root)"
             if isinstance(place, InPlace):
                 why = f"{place.label} is on {place.filesystem}, which has no block device"
-                hint = "name a folder on a disk with --in, or use a copy of this one on an image: --copy-from ."
+                hint = (
+                    "name a folder on a disk with --in, or use a copy of this one on an image: --copy-from ."
+                )
                 if place.holding.backing:
                     hint = f"{READ_AHEAD.knob} and bdi.* act on this mount itself; {hint}"
             raise RequestError(f"knob {self.name}: {why}", hint=hint)

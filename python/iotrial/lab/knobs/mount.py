@@ -146,7 +146,14 @@ class MountReadonly(MountKnob, declared.MountReadonly):
 LIVE: dict[str, dict[str, str]] = {
     "ext4": {
         one: f"no{one}"
-        for one in ("auto_da_alloc", "commit", "discard", "inode_readahead_blks", "max_batch_time", "min_batch_time")
+        for one in (
+            "auto_da_alloc",
+            "commit",
+            "discard",
+            "inode_readahead_blks",
+            "max_batch_time",
+            "min_batch_time",
+        )
     },
     "btrfs": {
         "autodefrag": "noautodefrag",
@@ -178,7 +185,9 @@ class MountOption(MountKnob, declared.MountOption):
         if about not in known or (about == "compress" and forced):
             raise RequestError(
                 f"knob {self.name}: {about} cannot be changed in place on {place.filesystem}, which holds {place.root}",
-                hint=f"in place it has: {', '.join(sorted(known))}" if known else "try it on a copy: --copy-from FOLDER",
+                hint=f"in place it has: {', '.join(sorted(known))}"
+                if known
+                else "try it on a copy: --copy-from FOLDER",
             )
         entry = subject.journal.record(
             self.name,
