@@ -1,5 +1,5 @@
-"""`iotrial try` in place on mounts that do not use the read-ahead of one disk: btrfs on two disks, an overlay, FUSE; in a guest
-NFS, SMB and FUSE."""
+"""`iotrial try` in place on mounts that do not use the read-ahead of one disk: btrfs on two disks, an overlay, FUSE; in a
+guest NFS, SMB and FUSE."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ pytestmark = pytest.mark.root
 
 MIB = 1 << 20
 SIZE = 48 * MIB
+BACKING = Path("/sys/class/bdi")
 
 
 @contextmanager
@@ -54,17 +55,17 @@ def mounted(*argv: str, at: Path) -> Iterator[Path]:
         at.rmdir()
 
 
-def only_new(before: set[str]) -> Path:
+def only_new(before: set[Path]) -> Path:
     """Return the backing device that has come since, from the kernel's list."""
-    (found,) = set(os.listdir("/sys/class/bdi")) - before
-    return Path("/sys/class/bdi") / found
+    (found,) = set(BACKING.iterdir()) - before
+    return found
 
 
 def test_read_ahead_of_btrfs_on_two_disks_is_that_of_the_mount(state: Path, disk_folder: Path) -> None:
     """The kernel's count of read requests shows that the files are read with the setting; the disks keep theirs."""
     with loops(disk_folder, 2) as disks:
         subprocess.run(["mkfs.btrfs", "-q", "-f", "-d", "raid0", *disks], check=True)
-        before = set(os.listdir("/sys/class/bdi"))
+        before = set(BACKING.iterdir())
         with mounted("mount", disks[0], at=disk_folder / "btrfs") as folder:
             own = only_new(before)
             (own / "read_ahead_kb").write_text("764")
@@ -117,7 +118,8 @@ def test_options_of_a_btrfs_in_use_are_set_and_put_back(state: Path, disk_folder
             report = attempt(
                 "mount.option=default,compress=zstd", "--in", str(folder), "--yes", "--blocks", "3", "--no-stop",
                 "--response", "seen=regex:([0-9]+) compressed", "--",
-                "sh", "-c", f"cat big | wc -c; echo $(grep ' {folder} ' /proc/self/mountinfo | grep -c compress=zstd) compressed",
+                "sh", "-c",
+                f"cat big | wc -c; echo $(grep ' {folder} ' /proc/self/mountinfo | grep -c compress=zstd) compressed",
             )  # fmt: skip
             assert shown(folder) == before
             assert report["effects"]
@@ -153,7 +155,7 @@ def test_read_ahead_of_a_fuse_mount_is_its_own(state: Path, disk_folder: Path) -
     source = disk_folder / "source"
     source.mkdir(exist_ok=True)
     (source / "big").write_bytes(os.urandom(SIZE))
-    before = set(os.listdir("/sys/class/bdi"))
+    before = set(BACKING.iterdir())
     with mounted("bindfs", str(source), at=disk_folder / "fuse") as folder:
         own = only_new(before)
         (own / "read_ahead_kb").write_text("96")
@@ -177,8 +179,8 @@ def test_read_ahead_of_a_fuse_mount_is_its_own(state: Path, disk_folder: Path) -
 SERVERS = {
     "nfs": "systemctl start nfs-server; exportfs -o rw,no_root_squash,insecure,fsid=1 127.0.0.1:/srv/data && "
     "mount -t nfs -o vers=4.2 127.0.0.1:/srv/data /mnt/there",
-    "cifs": "printf '[data]\\npath=/srv/data\\nread only=no\\nguest ok=yes\\nforce user=root\\n[global]\\nmap to guest=bad user\\n' "
-    "> /etc/samba/smb.conf; systemctl restart smbd; sleep 2; mount -t cifs -o guest,vers=3.1.1 //127.0.0.1/data /mnt/there",
+    "cifs": "printf '[data]\\npath=/srv/data\\nread only=no\\nguest ok=yes\\nforce user=root\\n"
+    "[global]\\nmap to guest=bad user\\n' > /etc/samba/smb.conf; systemctl restart smbd; sleep 2; mount -t cifs -o guest,vers=3.1.1 //127.0.0.1/data /mnt/there",
     "fuse": "bindfs /srv/data /mnt/there",
 }
 
@@ -204,7 +206,8 @@ def test_network_mounts_of_real_servers(tmp_path: Path) -> None:
             today = guest.read(own)
             text = guest.run(
                 # numpy's sorting by AVX crashes in emulated guests
-                "NPY_DISABLE_CPU_FEATURES='X86_V3 X86_V4' iotrial try bdi.read_ahead_kb=16,1024 --in /mnt/there --cache cold --yes --blocks 3 --no-stop --json "
+                "NPY_DISABLE_CPU_FEATURES='X86_V3 X86_V4' iotrial try bdi.read_ahead_kb=16,1024 "
+                "--in /mnt/there --cache cold --yes --blocks 3 --no-stop --json "
                 f"--response 'seen=regex:own ([0-9]+)' -- sh -c 'cat big | wc -c; echo own $(cat {own})' 2>/dev/null",
                 status=None, within_s=600,
             )  # fmt: skip

@@ -70,7 +70,8 @@ def try_(
     ``settings``: one or several as on the command line, ``"block.read_ahead_kb=128,1024"``; none if only words of the command
     vary (``"-L", "level", "1,9"``). ``command``: a list of words, or a line for the shell. ``options``: each as one string;
     ``"--yes"`` allows the changes, which nobody is asked about here:
-    ``try_("block.read_ahead_kb=128,1024", "cat *.log", "--in", "/srv", "--cache", "cold", "--yes")``. Behaves as ``run`` in everything else, and raises the same errors.
+    ``try_("block.read_ahead_kb=128,1024", "cat *.log", "--in", "/srv", "--cache", "cold", "--yes")``. Behaves as ``run`` in
+    everything else, and raises the same errors.
     """
     for option in options:
         if option in _REFUSED or option == "--":
