@@ -180,7 +180,8 @@ SERVERS = {
     "nfs": "systemctl start nfs-server; exportfs -o rw,no_root_squash,insecure,fsid=1 127.0.0.1:/srv/data && "
     "mount -t nfs -o vers=4.2 127.0.0.1:/srv/data /mnt/there",
     "cifs": "printf '[data]\\npath=/srv/data\\nread only=no\\nguest ok=yes\\nforce user=root\\n"
-    "[global]\\nmap to guest=bad user\\n' > /etc/samba/smb.conf; systemctl restart smbd; sleep 2; mount -t cifs -o guest,vers=3.1.1 //127.0.0.1/data /mnt/there",
+    "[global]\\nmap to guest=bad user\\n' > /etc/samba/smb.conf; systemctl restart smbd; sleep 2; "
+    "mount -t cifs -o guest,vers=3.1.1 //127.0.0.1/data /mnt/there",
     "fuse": "bindfs /srv/data /mnt/there",
 }
 

@@ -321,16 +321,17 @@ def test_a_setting_shown_to_be_worse_stops_the_trial(state: Path, service: Servi
 def test_metrics_and_guards_are_in_view_and_in_the_summary_and_continue_asks(
     state: Path, service: Service
 ) -> None:
-    guards = ["--guard", "ms > 900 ms", "--guard", "ms worse by 400 %"]
+    guards = ["--guard", "service.log_mean > 900 ms", "--guard", "service.log_mean worse by 400 %"]
     done = iotrial("live", *service.words("--metric", "psi:io", *guards, "--blocks", "6", "--no-stop"))
-    shown = [line for line in done.stderr.splitlines() if "; now ms " in line]
+    shown = [line for line in done.stderr.splitlines() if "; now service.log_mean " in line]
     assert shown, done.stderr
-    assert any(
-        re.search(r"now ms [0-9.]+ ms, \S+ .*guard ms > 900 ms: holds; guard ms worse by 400 %: [0-9]", one)
-        for one in shown
-    )
-    assert "ms > 900 ms, ms worse by 400 %: none stopped the trial" in " ".join(done.stdout.split())
-    assert "Other metrics" in done.stdout
+    now = r"now service\.log_mean [0-9.]+ \S*s, psi-io [0-9.]+ %"
+    guarded = r"guard service\.log_mean > 900 ms: holds; guard service\.log_mean worse by 400 %: [0-9]"
+    assert any(re.search(f"{now}; {guarded}", one) for one in shown), shown
+    summary = " ".join(done.stdout.split())
+    assert "service.log_mean > 900 ms, service.log_mean worse by 400 %: none stopped the trial" in summary
+    assert "Other metrics" in summary
+    assert re.search(r"psi-io read_ahead_kb 0 ", summary)
     refused = iotrial("continue", "last", "--blocks", "1", check=None)
     assert refused.returncode == 2
     assert "read_ahead_kb" in refused.stderr
