@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from iotrial.library.effects import Control, Controls, Effect, Effects
     from iotrial.library.findings import Claim, Claims, Evidence, EvidenceTable
     from iotrial.library.opening import Trials, open, trial, trials
-    from iotrial.library.running import run
+    from iotrial.library.running import run, try_
     from iotrial.library.runs import Contrast, Contrasts, Run, Runs
     from iotrial.library.study import Factor, Studies, Study, find_study, read_study, studies
     from iotrial.library.trial import Trial
@@ -66,6 +66,7 @@ __all__ = [
     "studies",
     "trial",
     "trials",
+    "try_",
 ]
 
 #: module of each public name, for lazy import; the imports above are for type checkers only and never run
@@ -78,7 +79,7 @@ _FROM = {
     **dict.fromkeys(("Claim", "Claims", "Evidence", "EvidenceTable"), "library.findings"),
     **dict.fromkeys(("Trials", "open", "trial", "trials"), "library.opening"),
     **dict.fromkeys(("Contrast", "Contrasts", "Run", "Runs"), "library.runs"),
-    **dict.fromkeys(("run",), "library.running"),
+    **dict.fromkeys(("run", "try_"), "library.running"),
     **dict.fromkeys(
         ("Factor", "Studies", "Study", "find_study", "read_study", "studies"), "library.study"
     ),

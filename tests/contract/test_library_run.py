@@ -124,3 +124,32 @@ def test_an_interrupt_ends_the_trial_and_keeps_it(state: Path, disk_folder: Path
     caller.send_signal(signal.SIGINT)
     out, _ = caller.communicate(timeout=60)
     assert out.strip() == "interrupted"
+
+
+def test_a_command_of_ones_own_is_tried_without_a_study_file(tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(os.urandom(1 << 20))
+    words = ("-L", "count", "1,9", "--in", str(tmp_path), "--blocks", "12", "--time", "30s")
+    found: iotrial.Trial | None = None
+    end = time.monotonic() + 60
+    while found is None:
+        try:
+            found = iotrial.try_(
+                (), "for i in $(seq {count}); do cat data; done | wc -c", *words,
+                "--response", "bytes=regex:([0-9]+)", store=tmp_path / "trials.db",
+            )  # fmt: skip
+        except iotrial.IotrialError as error:
+            if "another iotrial is measuring" not in error.message or time.monotonic() > end:
+                raise
+            time.sleep(0.2)
+    (effect,) = [one for one in found.effects.primary if one.response == "bytes"]
+    assert effect.value == pytest.approx(9.0)
+    (moved,) = [one for one in found.evidence if one.metric == "bytes" and not one.is_reference]
+    assert (moved.reference_median, moved.median) == (1 << 20, 9 << 20)
+    assert "1 MiB → 9 MiB" in str(found.evidence) or "→" in str(found.evidence)
+
+
+def test_try_refuses_what_gives_no_trial_and_an_unknown_setting(tmp_path: Path) -> None:
+    with pytest.raises(iotrial.RequestError, match="does not produce a trial"):
+        iotrial.try_("mount.atime=relatime,noatime", ["cat", "x"], "--help")
+    with pytest.raises(iotrial.RequestError, match="no_such"):
+        iotrial.try_("no_such=1,2", ["cat", "x"], store=tmp_path / "trials.db")

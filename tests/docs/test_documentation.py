@@ -110,10 +110,35 @@ def test_a_command_can_be_pasted_into_a_shell(page: str, text: str) -> None:
             assert done.returncode == 0, f"{page}: {line}: {done.stderr}"
 
 
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    plain = [re.sub(r"[^\w\- ]", "", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", one)) for one in headings]
+    written = set(re.findall(r'<a id="([^"]+)">', text))
+    return {one.strip().lower().replace(" ", "-") for one in plain} | written
+
+
 def test_links_between_pages_lead_somewhere() -> None:
-    for page in PAGES:
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+    # head.md is copied into pages of another folder
+    pages = [*ROOT.glob("*.md"), *(p for p in (ROOT / "docs").rglob("*.md") if p.name != "head.md")]
+    dead = []
+    for page in pages:
+        for target, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]+))?\)", page.read_text()):
+            there = page.parent / target if target else page
+            if not there.exists() or (anchor and there.suffix == ".md" and anchor not in anchors(there)):
+                dead.append(f"{page.relative_to(ROOT)}: {target}#{anchor}")
+    assert not dead
+
+
+def test_pages_named_by_help_and_messages_exist() -> None:
+    named = {
+        name
+        for source in (ROOT / "python" / "iotrial").rglob("*.py")
+        for name in re.findall(r"\bdocs/[\w./-]+\.md\b", source.read_text())
+    }
+    assert named
+    assert not {name for name in named if not (ROOT / name).exists()}
 
 
 @pytest.mark.parametrize(

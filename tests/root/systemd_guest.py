@@ -80,11 +80,11 @@ def missing() -> str | None:
     return None
 
 
-def build(folder: Path) -> None:
-    """Make kernel, initrd and root image in a folder. Skips the test if the packages cannot be had."""
+def build(folder: Path, *more: str) -> None:
+    """Make kernel, initrd and root image in a folder, with more packages. Skips the test if they cannot be had."""
     tree = folder / "tree"
     suite = SUITES[sys.version_info[0], sys.version_info[1]]
-    argv = ["mmdebstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", suite, str(tree)]
+    argv = ["mmdebstrap", "--variant=minbase", f"--include={','.join((*PACKAGES, *more))}", suite, str(tree)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=900, check=False)
     if done.returncode != 0:
         shutil.rmtree(tree, ignore_errors=True)

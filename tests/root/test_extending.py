@@ -202,7 +202,7 @@ def test_a_knob_of_a_plain_file_is_one_row(folder: Path, state: Path, tmp_path: 
     )
     report = json.loads(iotrial(folder, "report", "last", "--json"))
     assert report["trial"]["state"] == "done"
-    assert "toy.merging" in iotrial(folder, "knobs")
+    assert "toy.merging" in iotrial(folder, "knobs", "--all")
     assert "Nothing to restore" in iotrial(folder, "restore")
 
 

@@ -372,6 +372,56 @@ def test_prepare_and_cleanup_run_around_every_run(state: Path, mounted: Path, tm
     assert len(words) // 3 > len(stored_runs(state)) == 4  # the untimed run that comes first is prepared, too
 
 
+@pytest.mark.parametrize(
+    ("setting", "command", "expected"),
+    [
+        ("process.nice=0,10", "cat data | wc -c; echo seen $(( $(nice) + 1 ))", {"0": 1.0, "10": 11.0}),
+        (
+            "process.io_priority=best-effort-0,best-effort-7",
+            "cat data | wc -c; echo seen $(( $(ionice -p $$ | grep -o '[0-9]*$') + 1 ))",
+            {"best-effort-0": 1.0, "best-effort-7": 8.0},
+        ),
+        (
+            "process.cpu=0,1",
+            "cat data | wc -c; echo seen $(( $(sed -n 's/Cpus_allowed_list:.//p' /proc/$$/status) + 1 ))",
+            {"0": 1.0, "1": 2.0},
+        ),
+    ],
+)
+def test_priorities_and_affinity_need_no_root(
+    everybody: Path, setting: str, command: str, expected: dict[str, float]
+) -> None:
+    """The command itself prints the kernel's value, plus one: a response must not be zero."""
+    home = everybody / "home"
+    (home / "data").write_bytes(b"1234" * 50_000)
+    os.chown(home / "data", NOBODY, NOBODY)
+    environment = {
+        **os.environ,
+        "XDG_STATE_HOME": str(home),
+        "HOME": str(home),
+        "IOTRIAL_PROBE": str(everybody / "ioprobe"),
+    }
+    argv = [
+        sys.executable, str(AS_NOBODY), "try", setting, "--in", str(home), "--blocks", "3", "--no-stop", "--json",
+        "--response", "seen=regex:seen ([0-9]+)", "--yes", "--", "sh", "-c", command,
+    ]  # fmt: skip
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    (factor,) = setting.partition("=")[0].rpartition(".")[2:]
+    runs = stored_runs(home / "iotrial")
+    assert len(runs) >= 6
+    assert {run["treatment"][factor]: run["responses"]["seen"] for run in runs} == expected
+    refused = subprocess.run(
+        [*argv[:3], "process.nice=0,-5", *argv[4:]],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    assert refused.returncode == 2
+    assert "root" in refused.stderr + refused.stdout
+
+
 def test_an_ordinary_user_can_try_what_is_his_to_set(everybody: Path) -> None:
     home = everybody / "home"
     (home / "data").write_bytes(b"1234" * 50_000)

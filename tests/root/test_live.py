@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -315,6 +316,29 @@ def test_a_setting_shown_to_be_worse_stops_the_trial(state: Path, service: Servi
     assert f"read_ahead_kb {LOW} makes" in text
     complete = len(stored_runs(state)) // 2
     assert 5 <= complete < 40  # five fair coins agree once in 32 times: nothing is shown before
+
+
+def test_metrics_and_guards_are_in_view_and_in_the_summary_and_continue_asks(
+    state: Path, service: Service
+) -> None:
+    guards = ["--guard", "service.log_mean > 900 ms", "--guard", "service.log_mean worse by 400 %"]
+    done = iotrial("live", *service.words("--metric", "psi:io", *guards, "--blocks", "3", "--no-stop"))
+    shown = [line for line in done.stderr.splitlines() if "; now service.log_mean " in line]
+    assert shown, done.stderr
+    now = r"now service\.log_mean [0-9.]+ \S*s, psi-io [0-9.]+ %"
+    guarded = r"guard service\.log_mean > 900 ms: holds; guard service\.log_mean worse by 400 %: [0-9]"
+    assert any(re.search(f"{now}; {guarded}", one) for one in shown), shown
+    summary = " ".join(done.stdout.split())
+    assert "service.log_mean > 900 ms, service.log_mean worse by 400 %: none stopped the trial" in summary
+    assert "Other metrics" in summary
+    assert re.search(r"psi-io read_ahead_kb 0 ", summary)
+    refused = iotrial("continue", "last", "--blocks", "1", check=None)
+    assert refused.returncode == 2
+    assert "read_ahead_kb" in refused.stderr
+    assert "add --yes" in refused.stderr
+    assert service.ahead == TODAY
+    iotrial("continue", "last", "--blocks", "1", "--no-stop", "--yes")
+    assert service.ahead == TODAY
 
 
 def test_a_lost_metric_sets_the_settings_again_until_it_is_back(state: Path, service: Service) -> None:

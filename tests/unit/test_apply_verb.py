@@ -131,21 +131,33 @@ def test_files_can_be_written_elsewhere(run: Any, root: Path, tmp_path: Path) ->
     assert image(root) == before
 
 
-def test_a_task_list_for_ansible_is_yaml_with_the_same_files(run: Any) -> None:
-    tasks = yaml.safe_load(run("apply", "--ansible", "--in", "/data", of=trial("swappiness", "ahead")).output)
+def test_a_playbook_for_ansible_has_files_handlers_and_a_variable_for_the_disk(
+    run: Any, tmp_path: Path
+) -> None:
+    (play,) = yaml.safe_load(
+        run("apply", "--ansible", "--in", "/data", of=trial("swappiness", "ahead")).output
+    )
+    written = [task for task in play["tasks"] if "ansible.builtin.copy" in task]
     copied = {
-        task["ansible.builtin.copy"]["dest"]: task["ansible.builtin.copy"]
-        for task in tasks
-        if "ansible.builtin.copy" in task
+        task["ansible.builtin.copy"]["dest"]: task["ansible.builtin.copy"]["content"] for task in written
     }
-    assert set(copied) == {
-        "/etc/sysctl.d/99-zz-iotrial-t0001.conf",
-        "/etc/udev/rules.d/99-zz-iotrial-t0001.rules",
-    }
-    assert "vm.swappiness = 10\n" in copied["/etc/sysctl.d/99-zz-iotrial-t0001.conf"]["content"]
-    assert ["sysctl", "-p", "/etc/sysctl.d/99-zz-iotrial-t0001.conf"] in [
-        task["ansible.builtin.command"]["argv"] for task in tasks if "ansible.builtin.command" in task
-    ]
+    sysctl, udev = "/etc/sysctl.d/99-zz-iotrial-t0001.conf", "/etc/udev/rules.d/99-zz-iotrial-t0001.rules"
+    assert set(copied) == {sysctl, udev}
+    assert "vm.swappiness = 10\n" in copied[sysctl]
+    handlers = {one["name"]: one["ansible.builtin.command"]["argv"] for one in play["handlers"]}
+    assert ["sysctl", "-p", sysctl] in handlers.values()
+    assert all(set(task["notify"]) == set(handlers) for task in written)
+    assert not any("ansible.builtin.command" in task for task in play["tasks"])
+    # with its variables put in, the rule is the one that `apply` writes, and one disk only is triggered
+    run("apply", "--output", str(tmp_path / "out"), "--in", "/data", of=trial("swappiness", "ahead"))
+    names = {name: value for name, value in play["vars"].items() if name.startswith("iotrial_disk_")}
+    assert len(names) == 1
+    ((name, value),) = names.items()
+    assert f"{{{{ {name} }}}}" in copied[udev]
+    assert copied[udev].replace(f"{{{{ {name} }}}}", value) == (tmp_path / f"out{udev}").read_text()
+    (trigger,) = [argv for argv in handlers.values() if argv[:2] == ["udevadm", "trigger"]]
+    assert trigger[-1].endswith(f"{{{{ {name} }}}}")
+    assert "-match=" in trigger[-1]
 
 
 def test_what_puts_data_at_risk_is_applied_only_by_name(run: Any, root: Path) -> None:

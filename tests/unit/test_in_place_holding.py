@@ -112,3 +112,38 @@ def test_the_last_mount_at_a_place_counts_and_neighbours_do_not(sys: Sys) -> Non
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="No such file"):
         holding_of(str(tmp_path / "none"))
+
+
+def backing(sys: Sys, *names: str) -> None:
+    """Imitate /sys/class/bdi."""
+    for name in names:
+        (sys.root / "class" / "bdi" / name).mkdir(parents=True)
+
+
+def test_a_network_mount_has_a_backing_device_of_its_number(sys: Sys) -> None:
+    sys.mounted("server:/export", kind="nfs4")
+    backing(sys, own_number(sys.folder), "0:9999")
+    found = holding_of(str(sys.folder), sys=sys.root, mountinfo=sys.mounts)
+    assert found.backing == (f"/sys/class/bdi/{own_number(sys.folder)}",)
+
+
+def test_of_several_smb_mounts_none_is_taken(sys: Sys) -> None:
+    sys.mounted("//server/share", kind="cifs")
+    backing(sys, "cifs-3", "btrfs-1")
+    found = holding_of(str(sys.folder), sys=sys.root, mountinfo=sys.mounts)
+    assert found.backing == ("/sys/class/bdi/cifs-3",)
+    backing(sys, "cifs-4")
+    assert holding_of(str(sys.folder), sys=sys.root, mountinfo=sys.mounts).backing == ()
+
+
+def test_an_overlay_is_held_by_what_holds_its_layers(sys: Sys, tmp_path: Path) -> None:
+    for name in ("lower:one", "upper"):
+        (tmp_path / name).mkdir()
+    sys.disk("sda", own_number(tmp_path))
+    options = f"rw,lowerdir={tmp_path}/lower\\:one,upperdir={tmp_path}/upper,workdir={tmp_path}/w"
+    sys.mounts.write_text(
+        f"20 1 0:1 / / rw - ext4 /dev/sda rw\n36 35 0:40 / {sys.folder} rw - overlay none {options}\n"
+    )
+    found = holding_of(str(sys.folder), sys=sys.root, mountinfo=sys.mounts)
+    assert (found.mount.type, found.device, found.queues) == ("overlay", "sda", ("sda",))
+    assert found.backing == ("/sys/block/sda",)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -73,7 +74,7 @@ def test_help_fits_80_columns_and_every_option_is_explained(name: str) -> None:
 
 def test_the_list_of_verbs_cuts_no_sentence() -> None:
     text = CliRunner().invoke(cli, ["--help"], terminal_width=80).output
-    assert "..." not in text.partition("Commands:")[2]
+    assert "..." not in text.partition("Ask:")[2]
     assert max(map(len, text.splitlines())) <= 80
 
 
@@ -100,3 +101,26 @@ def test_the_documentation_has_the_same_statuses() -> None:
     page = (ROOT / "docs" / "command-line.md").read_text()
     told = dict(re.findall(r"^\| `([^`]+)` \| (.+?) \|$", page, re.M))
     assert dict(STATUSES) == {status: text for status, text in told.items() if status in dict(STATUSES)}
+
+
+def test_verbs_are_grouped_and_try_comes_first() -> None:
+    text = CliRunner().invoke(cli, ["--help"], terminal_width=80).output
+    headings = re.findall(r"^(\w+):$", text, re.MULTILINE)
+    assert headings == ["Options", "Ask", "Look", "Keep", "Share", "Maintain"]
+    assert text.partition("Ask:")[2].split()[0] == "try"
+    assert re.search(r"Start with\s+`iotrial try`", text)
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_verb_has_an_example_with_options_that_it_has(name: str) -> None:
+    text = CliRunner().invoke(cli, [name, "--help"], terminal_width=80).output
+    found = re.search(rf"^\s+(?:Example: )?(iotrial {name}\b.*|eval .*iotrial {name}.*)$", text, re.MULTILINE)
+    assert found, text
+    if f"Example: iotrial {name}" in text:
+        words = shlex.split(found[1])[1:]
+        assert CliRunner().invoke(cli, [*words, "--help"]).exit_code == 0, found[1]
+        options = [word for word in words if word.startswith("-")]
+        verb = VERBS[name]
+        assert verb is not None
+        known = [option for param in verb.params for option in param.opts]
+        assert set(options) <= set(known), found[1]

@@ -357,7 +357,7 @@ def test_lists_of_knobs_and_studies_show_the_class(state: Path) -> None:
     export = next(one for one in knobs["knobs"] if one["name"] == "nas.export")
     assert export["safety"] == "harmless"
     assert export["safety_by_value"]["async"]["class"] == "data at risk"
-    assert "data at risk at async" in program.iotrial("knobs").stdout
+    assert "data at risk at async" in program.iotrial("knobs", "--all").stdout
     studies = json.loads(program.iotrial("list", "--json").stdout)["studies"]
     classes = {one["name"]: one["safety"] for one in studies}
     assert classes["nas/nfs"] == "data at risk"

@@ -25,36 +25,50 @@ from iotrial.errors import IotrialError
 from iotrial.runner.signals import Stopped, end_at_once
 from iotrial.terminal import escape_lines
 
-#: one-line help of each verb, in the order in which a new user meets them
-SHORT_HELPS = {
-    "list": "List the studies of the catalogue.",
-    "show": "Show a study, or what a recorded application did.",
-    "plan": "Show what a run would do and change.",
-    "run": "Run a study on this machine.",
-    "try": "Try settings with your own command or a replay of it, in place.",
-    "best": "Find the best of many settings for a command or a replay.",
-    "live": "Try settings under a service in use.",
-    "record": "Record the file operations of a command or a process.",
-    "resume": "Resume an interrupted trial.",
-    "continue": "Measure more blocks of a finished trial.",
-    "report": "Report a stored or packed trial.",
-    "apply": "Keep the settings that a trial found better.",
-    "keep": "Keep what apply has set.",
-    "applied": "Show what is applied, and whether it still holds.",
-    "revert": "Take back what apply has set.",
-    "compare": "Compare trials side by side.",
-    "refine": "Write a follow-up study for a trial.",
-    "audit": "Check what published or imported measurements can show.",
-    "trials": "List stored trials, newest last.",
-    "fleet": "Run trials on many hosts: keys, workers, combined verdict.",
-    "serve": "Show stored trials in a web browser.",
-    "export": "Export a stored trial to a file.",
-    "import": "Import a packed trial of another machine.",
-    "meter": "Add the readings of a power meter to a trial.",
-    "knobs": "List the knobs that a study can set.",
-    "doctor": "Check what this machine can measure, and how precisely.",
-    "restore": "Undo what a trial that was cut off left behind.",
-    "completion": "Print the script for shell completion.",
+#: the verbs by what one wants, in the order in which a new user meets them: one line of help, and an example for those whose
+#: own help has none
+SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
+    "Ask": {
+        "try": ("Try settings with your own command or a replay of it, in place.", ""),
+        "best": ("Find the best of many settings for a command or a replay.", ""),
+        "live": ("Try settings under a service in use.", ""),
+        "run": ("Run a study on this machine.", "iotrial run mount/atime --time 5m"),
+        "plan": ("Show what a run would do and change.", "iotrial plan mount/atime"),
+        "record": ("Record the file operations of a command or a process.", ""),
+        "resume": ("Resume an interrupted trial.", "iotrial resume last"),
+        "continue": ("Measure more blocks of a finished trial.", "iotrial continue last --time 5m"),
+        "refine": ("Write a follow-up study for a trial.", "iotrial refine last --out next.toml"),
+        "fleet": ("Run trials on many hosts: keys, workers, combined verdict.", "iotrial fleet list"),
+    },
+    "Look": {
+        "report": ("Report a stored or packed trial.", "iotrial report last --full"),
+        "trials": ("List stored trials, newest last.", "iotrial trials"),
+        "compare": ("Compare trials side by side.", "iotrial compare 3 4"),
+        "serve": ("Show stored trials in a web browser.", "iotrial serve"),
+        "knobs": ("List the settings that can be tried, with today's values.", "iotrial knobs --in /srv"),
+        "list": ("List the studies of the catalogue.", "iotrial list"),
+        "show": ("Show a study, or what a recorded application did.", "iotrial show mount/atime"),
+        "audit": (
+            "Check what published or imported measurements can show.",
+            "iotrial audit results.json",
+        ),
+    },
+    "Keep": {
+        "apply": ("Keep the settings that a trial found better.", "iotrial apply last --dry-run"),
+        "keep": ("Keep what apply has set.", "iotrial keep last"),
+        "applied": ("Show what is applied, and whether it still holds.", "iotrial applied"),
+        "revert": ("Take back what apply has set.", "iotrial revert last"),
+    },
+    "Share": {
+        "export": ("Export a stored trial to a file.", "iotrial export last mine.iotrial"),
+        "import": ("Import a packed trial of another machine.", "iotrial import theirs.iotrial"),
+        "meter": ("Add the readings of a power meter to a trial.", "iotrial meter last readings.csv"),
+    },
+    "Maintain": {
+        "doctor": ("Check what this machine can measure, and how precisely.", "iotrial doctor"),
+        "restore": ("Undo what a trial that was cut off left behind.", "iotrial restore"),
+        "completion": ("Print the script for shell completion.", 'eval "$(iotrial completion bash)"'),
+    },
 }
 
 
@@ -71,7 +85,7 @@ class Verbs(LazyGroup):
 @click.group(
     cls=Verbs,
     package=verbs,
-    short_helps=SHORT_HELPS,
+    sections=SECTIONS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="iotrial")
@@ -79,7 +93,9 @@ def cli() -> None:
     """Measure whether a storage setting makes a workload faster on this machine, by how much, and how
     certain that is.
 
-    Start with `iotrial run files/permissions`; `iotrial list` shows all studies.
+    Start with `iotrial try`: it compares settings with your own command, where your files are.
+
+      iotrial try block.read_ahead_kb=128,1024 --cache cold -- grep -r error /var/log
     """
 
 

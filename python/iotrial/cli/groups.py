@@ -21,20 +21,23 @@ COMPLETING = "_IOTRIAL_COMPLETE"
 class LazyGroup(click.Group):
     """A group that finds its commands in the modules of ``package``; each module holds one named ``command``.
 
-    ``short_helps``: the one-line help by name, in the order in which a new user meets the commands. A command
-    that is not in it is imported for its own. ``what`` is the noun used in messages.
+    ``sections``: by heading, the one-line help and an example of each command, in the order in which a new user meets them.
+    A command that is not in it is imported for its own. ``what`` is the noun used in messages.
     """
 
     def __init__(
         self,
         *args: Any,
         package: ModuleType,
-        short_helps: Mapping[str, str],
+        sections: Mapping[str, Mapping[str, tuple[str, str]]],
         what: str = "verb",
         **attributes: Any,
     ) -> None:
         super().__init__(*args, **attributes)
-        self._package, self._short_helps, self._what = package, short_helps, what
+        self._package, self._sections, self._what = package, sections, what
+        listed = [one for section in sections.values() for one in section.items()]
+        self._short_helps = {name: text for name, (text, _) in listed}
+        self._examples = {name: example for name, (_, example) in listed if example}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         found = {module.name.rstrip("_") for module in pkgutil.iter_modules(self._package.__path__)}
@@ -55,6 +58,8 @@ class LazyGroup(click.Group):
                 continue
             command: click.Command = module.command
             command.short_help = self._short_helps.get(cmd_name, command.short_help)
+            if cmd_name in self._examples:
+                command.epilog = f"Example: {self._examples[cmd_name]}"
             if COMPLETING in os.environ:
                 from iotrial.cli.suggestions import attach
 
@@ -67,8 +72,15 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands as click does, but without importing them; a long help text is wrapped, not cut."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(self._described(ctx)))
+        described = dict(self._described(ctx))
+        width = max(map(len, described))
+        for heading, section in self._sections.items():
+            with formatter.section(heading):
+                named = [(f"{name:<{width}}", described.pop(name)) for name in section if name in described]
+                formatter.write_dl(named)
+        if described:
+            with formatter.section("More"):
+                formatter.write_dl(list(described.items()))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
         """Complete command names as click does, but without importing the commands."""

@@ -146,6 +146,8 @@ def _verb(name: str, command: click.Command, elsewhere: Iterable[str]) -> Iterat
     yield " ".join([rf"\fBiotrial {_escaped(name)}\fR", *_usage(command)])
     yield ".PP"
     yield from _paragraphs(command.help or "")
+    if command.epilog:
+        yield from (".PP", _escaped(command.epilog))
     own = [p for p in command.params if p.name not in elsewhere]
     yield from _options(own)
     if elsewhere:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from iotrial.cli.consent import ask_consent, show_intent
+from iotrial.cli.consent import ask_consent, seek_consent, show_intent
 from iotrial.cli.finish import Outputs, conclude, refuse_unwritable
 from iotrial.cli.live_view import watcher_for
 from iotrial.cli.trial_run import engine_of
@@ -19,6 +19,7 @@ from iotrial.runner.trial import Limits
 from iotrial.store import Store
 from iotrial.store.model import Continuation, StoredTrial, TrialData
 from iotrial.store.packed.consistency import check_stored
+from iotrial.study.places import IN_PLACE
 
 #: returns the limits of the further runs, and the record to store if the trial had ended (``continue``).
 #: Raises RequestError
@@ -35,10 +36,12 @@ def go_on(
     as_json: bool,
     html: str | None,
     force: bool,
+    yes: bool = True,
 ) -> int:
     """Measure more blocks of a stored trial's own plan, report, and return the exit status.
 
-    ``refuse`` raises RequestError for a trial in a state that does not allow it.
+    ``refuse`` raises RequestError for a trial in a state that does not allow it. Unless ``yes``, a trial that switches
+    settings in use asks first.
     """
     refuse_unwritable(html, force=force)
     with Store.open(store_path()) as store:
@@ -46,7 +49,7 @@ def go_on(
         _check(data, refuse, fleet_hint)
         header = data.trial.header
         limits, further = chosen(data, Plan.stored(header.study, header.seed, header.options))
-        ended = measure_more(store, data, limits, further=further, trust=trust, quiet=as_json)
+        ended = measure_more(store, data, limits, further=further, trust=trust, quiet=as_json, yes=yes)
         return conclude(store, ended, Outputs(as_json=as_json, html=html, force=force))
 
 
@@ -58,6 +61,7 @@ def measure_more(
     quiet: bool,
     further: Continuation | None = None,
     trust: bool = False,
+    yes: bool = True,
 ) -> Ended:
     """Measure more blocks of a stored trial. ``further``: of one that had ended. ``limits``: None for those that it has."""
     header = data.trial.header
@@ -78,6 +82,8 @@ def measure_more(
     if "consented" not in options and not resolved.study.trusted:  # begun before consent was needed
         show_intent(resolved, str(options.get("folder", "")), ())
         ask_consent(resolved.study, trust=trust)
+    if not yes and resolved.lab == IN_PLACE and resolved.changes:
+        seek_consent(resolved, str(options.get("folder", "")), trust=True, yes=False)
     with watcher_for(plan, quiet=quiet, store=store.path) as watcher:
         return resume(
             resolved,

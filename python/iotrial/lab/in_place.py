@@ -9,6 +9,7 @@ its knob. Other programs use the same device, so its counters also hold their re
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,9 @@ class Holding:
 
     ``device``: the file system's block device, as in /proc/diskstats, which may be a partition or an array; None if it has
     none (a network file system, or memory). ``whole``: that device, or the disk of the partition. ``queues``: the devices
-    below it that queue requests. ``number``: MAJOR:MINOR of its files.
+    below it that queue requests. ``number``: MAJOR:MINOR of its files. ``backing``: the folders in sysfs with read-ahead and
+    share of dirty pages: of the whole disk, or of the mount itself (NFS, SMB, FUSE, btrfs). Of an overlay, all but the mount
+    and the number are those of its layers.
     """
 
     mount: MountInfo
@@ -41,12 +44,16 @@ class Holding:
     whole: str | None
     queues: tuple[str, ...]
     number: str
+    backing: tuple[str, ...] = ()
 
     @property
     def described(self) -> str:
         """The file system, its device and the queues, in words."""
         on = "no block device" if self.device is None else f"/dev/{self.device}"
         text = f"{self.mount.type} on {on}, mounted at {self.mount.target}"
+        own = [folder.rpartition("/")[2] for folder in self.backing if folder.startswith(BACKING)]
+        if own:
+            text += f"; read-ahead and dirty pages are those of bdi {', '.join(own)}"
         if self.queues and self.queues != (self.device,):
             text += f"; requests are queued by {', '.join(self.queues)}"
         return text
@@ -55,8 +62,8 @@ class Holding:
 def holding_of(folder: str, *, sys: Path = SYS, mountinfo: Path = MOUNTINFO) -> Holding:
     """Find the mount and the devices that hold a folder of this machine.
 
-    Follows a partition to its disk, and a mapping or an array to its members; a loop device has its own queue. Raises
-    RequestError if the folder is not there.
+    Follows a partition to its disk, a mapping or an array to its members, and an overlay to its layers; a loop device has its
+    own queue. Raises RequestError if the folder is not there.
     """
     try:
         seen = Path(folder).stat()
@@ -65,9 +72,10 @@ def holding_of(folder: str, *, sys: Path = SYS, mountinfo: Path = MOUNTINFO) -> 
     mount = mount_of(folder, mountinfo)
     if mount is None:
         raise LabError(f"folder {folder}: no mount holds it, according to {mountinfo}")
-    devices = _devices_of(seen.st_dev, mount, sys)
     number = f"{os.major(seen.st_dev)}:{os.minor(seen.st_dev)}"
-    return _holding(mount, devices, number, sys)
+    if mount.type == "overlay":
+        return _of_layers(mount, number, sys, mountinfo)
+    return _holding(mount, _devices_of(seen.st_dev, mount, sys), number, sys)
 
 
 def holding_by_number(folder: str, *, sys: Path = SYS, mountinfo: Path = MOUNTINFO) -> Holding:
@@ -85,11 +93,73 @@ def holding_by_number(folder: str, *, sys: Path = SYS, mountinfo: Path = MOUNTIN
 
 
 def _holding(mount: MountInfo, devices: list[str], number: str, sys: Path) -> Holding:
+    own = _own_backing(mount, devices, number, sys)
     if not devices:
-        return Holding(mount, None, None, (), number)
+        return Holding(mount, None, None, (), number, own)
     first = devices[0]
     queues = dict.fromkeys(queue for device in devices for queue in _queues(device, sys, 0))
-    return Holding(mount, first, whole_disk(sys / "class" / "block" / first).name, tuple(queues), number)
+    whole = whole_disk(sys / "class" / "block" / first).name
+    return Holding(mount, first, whole, tuple(queues), number, own or (f"/sys/block/{whole}",))
+
+
+#: where the kernel lists the backing devices of mounts: read-ahead and share of dirty pages
+BACKING = "/sys/class/bdi/"
+
+
+def _own_backing(mount: MountInfo, devices: list[str], number: str, sys: Path) -> tuple[str, ...]:
+    """Return the backing device of a mount that does not use its disk's.
+
+    The kernel names it by the number of the mount (NFS, FUSE; ``super_setup_bdi_name``), or by type and a count (SMB, btrfs;
+    ``super_setup_bdi``). Only btrfs says which one; of others the one is taken if there is only one of the type.
+    """
+    if mount.type == "btrfs":
+        for found in (sys / "fs" / "btrfs").glob("*/bdi"):
+            if devices and (found.parent / "devices" / devices[0]).exists():
+                return (f"{BACKING}{found.resolve().name}",)
+        return ()
+    every = sys / "class" / "bdi"
+    for name in (number, f"{number}-fuseblk"):
+        if mount.type.startswith(("nfs", "fuse")) and (every / name).exists():
+            return (f"{BACKING}{name}",)
+    counted = [
+        one.name for one in every.glob("*-*") if one.name.rpartition("-")[0] in _KINDS.get(mount.type, ())
+    ]
+    return (f"{BACKING}{counted[0]}",) if len(counted) == 1 else ()
+
+
+#: the kernel's names of file systems in the names of their backing devices
+_KINDS = {
+    "cifs": ("cifs", "smb3"),
+    "smb3": ("cifs", "smb3"),
+    "ceph": ("ceph",),
+    "9p": ("9p",),
+    "afs": ("afs",),
+}
+
+
+def _below(mount: MountInfo) -> list[str]:
+    """Return the folders of an overlay's layers, the writable one first; those of a relative path are left out."""
+    found: list[str] = []
+    for key in ("upperdir", "lowerdir", "lowerdir+", "datadir+"):
+        values = [word.partition("=")[2] for word in mount.super_options if word.partition("=")[0] == key]
+        for value in values:
+            layers = re.split(r"(?<!\\):+", value) if key == "lowerdir" else [value]
+            found += [re.sub(r"\\(.)", r"\1", layer) for layer in layers]
+    return [folder for folder in found if folder.startswith("/") and Path(folder).is_dir()]
+
+
+def _of_layers(mount: MountInfo, number: str, sys: Path, mountinfo: Path) -> Holding:
+    """Return what holds an overlay: the disks and backing devices of all its layers, the writable one's first."""
+    layers = [holding_of(folder, sys=sys, mountinfo=mountinfo) for folder in _below(mount)]
+    first = next((one for one in layers if one.device is not None), None)
+    return Holding(
+        mount,
+        None if first is None else first.device,
+        None if first is None else first.whole,
+        tuple(dict.fromkeys(queue for one in layers for queue in one.queues)),
+        number,
+        tuple(dict.fromkeys(folder for one in layers for folder in one.backing)),
+    )
 
 
 def mount_of(path: str, mountinfo: Path = MOUNTINFO) -> MountInfo | None:

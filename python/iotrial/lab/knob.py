@@ -73,6 +73,8 @@ class WorkDraft:
     #: the mkfs command, for a work that makes a file system
     mkfs: tuple[str, ...] = ()
     process: dict[str, str] = field(default_factory=dict)
+    #: words before each command of the work, for what only a child of the probe can have
+    prefix: tuple[str, ...] = ()
     #: processors that the probe may use, in the kernel's list format
     processors: str = ""
     #: what was done to the layout of the files after they were written

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from iotrial.library.table import Column, Table, copied, fields
@@ -60,6 +60,7 @@ class Claims(Table[Claim]):
 class Evidence:
     """One metric under one treatment and condition: its median in ``unit`` over the ``runs`` that count, and the quartiles.
 
+    ``reference_median`` is the median under the reference treatment (the old value; None if it has none).
     ``moved`` is "up" or "down" relative to the reference if the blocks distinguish it from the reference and
     the medians differ by more than the margin; ``e_value`` is the blocks' evidence against no change.
     Exploratory: no verdict.
@@ -79,18 +80,23 @@ class Evidence:
     is_reference: bool
     moved: str | None
     e_value: float
+    reference_median: float | None
 
 
-def evidence_of(row: EvidenceRow) -> Evidence:
-    """Convert a row of a report to evidence."""
-    return copied(
-        Evidence,
-        row,
-        words=words_of(row.metric),
-        condition=dict(row.condition.levels),
-        workload=row.condition.workload,
-        median=row.value,
-    )
+def evidence_of(rows: Iterable[EvidenceRow]) -> Iterator[Evidence]:
+    """Convert the rows of a report to evidence."""
+    rows = list(rows)
+    before = {(one.condition.key, one.metric, one.group): one.value for one in rows if one.is_reference}
+    for row in rows:
+        yield copied(
+            Evidence,
+            row,
+            words=words_of(row.metric),
+            condition=dict(row.condition.levels),
+            workload=row.condition.workload,
+            median=row.value,
+            reference_median=before.get((row.condition.key, row.metric, row.group)),
+        )
 
 
 class EvidenceTable(Table[Evidence]):
@@ -107,12 +113,15 @@ class EvidenceTable(Table[Evidence]):
     def _cells(self, row: Evidence) -> tuple[str, ...]:
         at = ", ".join(f"{name} {label}" for name, label in row.condition.items())
         place = ", ".join(part for part in (row.workload, at) if part)
-        return row.words, row.treatment, place, amount(row.median, row.unit), row.moved or "", f"{row.runs:,}"
+        median = amount(row.median, row.unit)
+        if row.reference_median is not None and not row.is_reference:
+            median = f"{amount(row.reference_median, row.unit)} → {median}"
+        return row.words, row.treatment, place, median, row.moved or "", f"{row.runs:,}"
 
     def _columns(self) -> list[Column[Evidence]]:
         fixed: list[Column[Evidence]] = [
             *fields("label", "metric", "treatment", "workload", "unit"),
-            *fields("number", "median", "low", "high"),
+            *fields("number", "median", "low", "high", "reference_median"),
             Column("runs", "count", lambda one: one.runs),
             *fields("flag", "is_response", "is_reference"),
             Column("moved", "label", lambda one: one.moved, order=["down", "up"]),

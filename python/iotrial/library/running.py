@@ -59,6 +59,37 @@ def run(
     raise _error(status, err)
 
 
+def try_(
+    settings: str | Sequence[str],
+    command: str | Sequence[str],
+    *options: str,
+    store: str | os.PathLike[str] | None = None,
+) -> Trial:
+    """Try settings with a command, as ``iotrial try SETTINGS OPTIONS -- COMMAND`` does, and return the ended trial.
+
+    ``settings``: one or several as on the command line, ``"block.read_ahead_kb=128,1024"``; none if only words of the command
+    vary (``"-L", "level", "1,9"``). ``command``: a list of words, or a line for the shell. ``options``: each as one string;
+    ``"--yes"`` allows the changes, which nobody is asked about here:
+    ``try_("block.read_ahead_kb=128,1024", "cat *.log", "--in", "/srv", "--cache", "cold", "--yes")``. Behaves as ``run`` in
+    everything else, and raises the same errors.
+    """
+    for option in options:
+        if option in _REFUSED or option == "--":
+            raise RequestError(
+                f"try_: {option} does not produce a trial", hint="leave it out, or use the command line"
+            )
+    named = [settings] if isinstance(settings, str) else list(settings)
+    words = [command] if isinstance(command, str) else list(command)
+    if not words:
+        raise RequestError(
+            "try_: the command is empty", hint='such as ["cat", "data.bin"], or a line for the shell'
+        )
+    status, out, err = _program(["try", *filter(None, named), *options, "--json", "--", *words], store)
+    if status in (0, _INVALID, _FAIL_IF) or (status > 128 and out):
+        return trial(_id_in(out, err, status), store)
+    raise _error(status, err)
+
+
 def _named(study: str | os.PathLike[str] | Study, folder: Path) -> list[str]:
     """Return the command-line arguments; a study read from text or a file is written to a temporary file."""
     if not isinstance(study, Study):

@@ -138,7 +138,7 @@ class Trial(Displayed):
     @cached_property
     def evidence(self) -> EvidenceTable:
         """What else was measured and counted, and which of it moved."""
-        return EvidenceTable(map(evidence_of, self.document.evidence), self._facts, self._orders)
+        return EvidenceTable(evidence_of(self.document.evidence), self._facts, self._orders)
 
     @cached_property
     def runs(self) -> Runs:

@@ -31,6 +31,7 @@ from iotrial.live.metrics import Metrics
 from iotrial.live.question import PORT
 from iotrial.live.session import LiveSession
 from iotrial.live.sources import MetricLost, WindowVoid
+from iotrial.report.notation import quantity
 from iotrial.runner.outcome import Outcome, voided
 from iotrial.runner.start import Engine
 from iotrial.runner.trial import Conductor, Line
@@ -102,6 +103,8 @@ class LiveConductor(Conductor):
         self._void_from: tuple[Void, str, int] | None = None
         self._spent_s = self._changed_s = self._held_up_s = 0.0
         self._over: dict[Guard, float] = {}
+        #: by guard, the evidence of harm as a share of what stops the trial
+        self._harm: dict[Guard, float] = {}
         self._lost = False
         #: of the last window, if its settings are still in force; None after a rest
         self._set_arm: Arm | None = None
@@ -245,15 +248,19 @@ class LiveConductor(Conductor):
             higher = response.better is Better.HIGHER
             limit = -math.log1p(-guard.worse_by) if higher else math.log1p(guard.worse_by)
             table = Responses(runs, response)
+            harms: list[float] = []
             for arm in arms:
                 sign = -1.0 if higher else 1.0
                 found = table.contrasts({arm.name: sign, reference.name: -sign})
-                if log_harm(found.values, limit) >= threshold:
+                harm = log_harm(found.values, limit)
+                harms.append(max(0.0, harm / threshold))
+                if harm >= threshold:
                     raise _GuardTripped(
                         guard,
                         f"{self._in_words(arm)} makes {guard.metric} worse by more than {format_percent(guard.worse_by)}, as "
                         f"{len(found.values)} blocks show",
                     )
+            self._harm[guard] = max(harms, default=0.0)
 
     # one window
 
@@ -373,6 +380,7 @@ class LiveConductor(Conductor):
         now = time.monotonic()
         self._seen = found = self._metrics.look(now)
         self._export()
+        self._show(())
         for guard in self._hard:
             value = found.get(guard.metric)
             if value is None or not guard.exceeded(value):
@@ -385,6 +393,26 @@ class LiveConductor(Conductor):
                 )
 
     # what is shown
+
+    def _doing(self) -> str:
+        """Return the phase, the current value of every metric, and how near each guard is to stopping the trial."""
+        values = [
+            f"{escape(one.name)} {quantity(self._seen[one.name], escape(one.unit))}"
+            for one in self._work.metrics
+            if one.name in self._seen
+        ]
+        guards = [f"guard {escape(guard.text)}: {self._standing(guard)}" for guard in self._work.guarding]
+        return "; ".join(
+            filter(None, (self._activity, f"now {', '.join(values)}" if values else "", *guards))
+        )
+
+    def _standing(self, guard: Guard) -> str:
+        if guard == self._tripped:
+            return "has stopped the trial"
+        if guard.is_limit:
+            since = self._over.get(guard)
+            return "holds" if since is None else f"exceeded for {format_duration(time.monotonic() - since)}"
+        return f"{format_percent(self._harm.get(guard, 0.0))} of the evidence that stops it"
 
     def _recent(self) -> tuple[ObservedBlock, ...]:
         return tuple(block for line in self._lines.values() for block in line.blocks[-_SHOWN_BLOCKS:])

@@ -28,6 +28,10 @@ from iotrial.units import format_duration, parse_duration
 #: option in a trial's header: where its state is served while it runs
 PORT = "openmetrics_port"
 _MOUNT_OPTION = "mount.option"
+_HINT = (
+    "live switches settings of the disk, the mount and the machine in use, such as block.read_ahead_kb=128,1024: "
+    "`iotrial knobs --in FOLDER` lists them; others can be tried on a copy of the files with `iotrial try --copy-from FOLDER`"
+)
 _DEFAULT = "default"
 
 
@@ -56,8 +60,15 @@ def live_space(settings: Sequence[str], folder: str, levels: Sequence[str] = ())
             "no setting given",
             hint="iotrial live block.read_ahead_kb=128,1024 --metric 'command:...'; `iotrial knobs` lists the settings",
         )
-    texts = [_with_default(text) for text in settings]
-    space = space_of_settings(texts, (), folder, lab=IN_PLACE, levels=levels)
+    try:
+        space = space_of_settings(
+            [_with_default(text) for text in settings], (), folder, lab=IN_PLACE, levels=levels
+        )
+    except RequestError as error:
+        # hints of `try` for a command or a copy do not help with a service
+        if not any(words in (error.hint or "") for words in ("--copy-from", "comes after --", "--lab")):
+            raise
+        raise RequestError(error.message, hint=_HINT) from error
     for one in space.dimensions:
         if one.only is not None:
             other = space.dimensions[one.only[0]].name

@@ -15,8 +15,8 @@ import numpy as np
 
 from iotrial.report.blocks import Block, Drawn, Note, Panels, Section, View, table
 from iotrial.report.figure import Figure, Row, stem
-from iotrial.report.notation import capitalised, counted, quantity
-from iotrial.report.phrases import label, spoken
+from iotrial.report.notation import bracketed, capitalised, counted, named_level, quantity
+from iotrial.report.phrases import label, null_value, spoken
 from iotrial.report.plots.canvas import (
     BAND,
     FONT_PT,
@@ -139,6 +139,19 @@ def window_notes(document: Document) -> Iterator[Note]:
             f"after the washout of {format_duration(work.washout_s)} nothing is left of the setting before."
         )
     yield Note(_EXACT + text, "Washout", view=View.LONG)
+    if work.guarding and not document.data.guarded:
+        named = ", ".join(escape(guard.text) for guard in work.guarding)
+        yield Note(f"{named}: none stopped the trial.", "Guards")
+    also = [
+        f"{escape(effect.response)} {escape(named_level(effect.factor, effect.level))} "
+        f"{bracketed(effect.value, effect.low, effect.high, null=null_value(effect), unit=escape(effect.unit))}"
+        for effect in (row.effect for row in document.effects)
+        if effect.kind == "main" and not effect.primary
+    ]
+    if also:
+        yield Note(
+            f"{'; '.join(also)}. These are explored: only the first metric is judged.", "Other metrics"
+        )
     found = carry_over_of(document)
     if found is not None:
         response = document.trial.header.study.responses[0]

@@ -13,7 +13,7 @@ from iotrial.lab.knob import RunContext
 from iotrial.runner import work_server
 from iotrial.runner.counters import counted, summed
 from iotrial.runner.sampling import series_of
-from iotrial.runner.touched import Touched, elsewhere_bytes, is_unused
+from iotrial.runner.touched import Touched, elsewhere_bytes, is_unused, uncounted
 from iotrial.stats.voids import Void
 from iotrial.store.checks import BY_SECOND, FACTS, SERIES, by_word
 from iotrial.study.work import TO_DISK, JobContext, Work, to_take_off
@@ -109,6 +109,8 @@ def outcome_of(
     expected = max(expected, int(answer.get("least_read_bytes", 0)))
     if seen is not None:
         expected = max(expected, seen.least_read(files.bytes))
+    if uncounted(subject.place):
+        expected = 0
     return Outcome(
         responses={name: value for name, value in numbers.items() if name in declared},
         evidence=evidence | {k: v for k, v in numbers.items() if k not in declared},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from iotrial.errors import RequestError
 from iotrial.guest.protocols import SHARE
 from iotrial.lab.disk import DiskPlace
 from iotrial.lab.knob import RunContext
@@ -51,7 +52,16 @@ class JobBuilder:
             "sync_after": subject.place.root if self._syncs_after or writes else None,
             "replicates": work.repeats_from(subject.work.cache),
         }
-        return {**common, **work.probe_job(self.context(subject, workload))}
+        own = work.probe_job(self.context(subject, workload))
+        if prefix := subject.work.prefix:
+            steps = own.get("steps")
+            if not isinstance(steps, list):
+                raise RequestError(
+                    f"workload {workload.name}: without root only a command can have another niceness",
+                    hint="run it with sudo, or try it with a command of your own: iotrial try process.nice=0,10 -- COMMAND",
+                )
+            own = {**own, "steps": [{**step, "argv": [*prefix, *step["argv"]]} for step in steps]}
+        return {**common, **own}
 
     def words(self, subject: RunContext, workload: Workload, step: Step) -> list[str]:
         """Return the arguments of a command of the study, with its placeholders filled in."""

@@ -16,7 +16,7 @@ from typing import Any
 import tomlkit
 
 from iotrial.errors import RequestError, UnknownName
-from iotrial.knobs.block import BlockScheduler, BlockTunable, DeviceFile
+from iotrial.knobs.block import READ_AHEAD, BlockScheduler, BlockTunable, DeviceFile
 from iotrial.knobs.declaration import Stage, declarations
 from iotrial.knobs.machine import Sysctl
 from iotrial.study.model import BEST, QUICK, TODAY, DesignKind, Level, Setting
@@ -30,6 +30,8 @@ SHELL = "sh"
 COMMAND = "{command}"
 #: those of Linux since 5.0; a kernel may lack some
 SCHEDULERS = ("none", "mq-deadline", "kyber", "bfq")
+#: the kernel's other name of ``block.read_ahead_kb``, under which it is known on network mounts
+BDI_READ_AHEAD = "bdi.read_ahead_kb"
 VARIABLE, ARGUMENT, SYSCTL = "environment.variable", "command.argument", "sysctl"
 _ENVIRONMENT = "env."
 TUNABLE = f"{BlockTunable.name}."
@@ -282,7 +284,7 @@ def setting_of(text: str) -> Varied:
         if key not in BlockTunable.TUNABLES:
             raise UnknownName(f"key of {BlockTunable.name}", key, list(BlockTunable.TUNABLES))
         return Varied(key, BlockTunable.name, ("key", key), values)
-    name = name.removeprefix(f"{SYSCTL}.")
+    name = READ_AHEAD.knob if name == BDI_READ_AHEAD else name.removeprefix(f"{SYSCTL}.")
     if name in Sysctl.ALLOWED:
         return Varied(name, SYSCTL, ("key", name), values)
     known = list(known_settings())

@@ -16,6 +16,7 @@ from iotrial.errors import RequestError
 from iotrial.knobs.declaration import Scope, Stage
 from iotrial.lab.in_place import InPlace
 from iotrial.lab.knob import RunContext
+from iotrial.lab.place import Place
 from iotrial.runner.counters import summed
 from iotrial.runner.resolve import KnobSetting
 from iotrial.study.model import Role
@@ -210,6 +211,20 @@ def outside_note(workload: str, touched: Touched) -> str | None:
     return (
         f"{workload}: {share} of the bytes that it read and wrote under observation "
         f"({format_bytes(touched.outside_bytes)}) were in files outside the lab, which the study does not affect: {paths}"
+    )
+
+
+def uncounted(place: Place) -> bool:
+    """Return whether the kernel does not count what a program reads there: FUSE and SMB (seen on Linux 6.1 and 6.18); NFS
+    does, and disks do."""
+    return isinstance(place, InPlace) and place.device is None and not place.filesystem.startswith("nfs")
+
+
+def uncounted_note(workload: str, filesystem: str) -> str:
+    """Return the note that cold runs could not be checked."""
+    return (
+        f"{workload}: its files were evicted from the page cache before cold runs, but the kernel does not count what is "
+        f"read from {filesystem}, so this could not be checked; the server may have caches of its own"
     )
 
 

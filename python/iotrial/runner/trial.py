@@ -37,6 +37,8 @@ from iotrial.runner.touched import (
     refusal,
     rewritten_note,
     turns_device,
+    uncounted,
+    uncounted_note,
     uneven_note,
     unseen_note,
 )
@@ -340,6 +342,9 @@ class Conductor:
                         self._note_outside(note)
                 if note := rewritten_note(condition.workload, touched):
                     self._note_outside(note)
+                if state.startswith("cold") and uncounted(subject.place):
+                    kind = str(subject.place.facts()["filesystem"])
+                    self._note_outside(uncounted_note(condition.workload, kind))
                 if needs_lab(turns, state):
                     if note := outside_note(condition.workload, touched):
                         self._note_outside(note)
@@ -647,10 +652,14 @@ class Conductor:
                 effects=tuple(e for other in lines if other.state is not None for e in other.state.effects),
                 upcoming=self._upcoming(rest),
                 block_s={other.condition.key: other.block_s for other in lines if other.block_s},
-                activity=self._activity,
+                activity=self._doing(),
                 recent=self._recent(),
             )
         )
+
+    def _doing(self) -> str:
+        """Return what the present run does, in words; empty while short runs are measured."""
+        return self._activity
 
     def _recent(self) -> tuple[ObservedBlock, ...]:
         """Return the newest complete blocks, where the watcher is to show single runs."""

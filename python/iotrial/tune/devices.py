@@ -30,11 +30,15 @@ class DeviceName(JsonObject, frozen=True):
         return self.kind != "KERNEL"
 
     @property
+    def pattern(self) -> str:
+        """The value as udev's rules and `udevadm trigger` match it."""
+        return "".join("?" if c in '*?[]|"\\' or not c.isprintable() else c for c in self.value)
+
+    @property
     def match(self) -> str:
         """The keys of a udev rule that match this device and none of its partitions."""
-        pattern = "".join("?" if c in '*?[]|"\\' or not c.isprintable() else c for c in self.value)
         key = "KERNEL" if self.kind == "KERNEL" else f"{self.kind}{{{self.key}}}"
-        return f'ACTION=="add|change", SUBSYSTEM=="block", ENV{{DEVTYPE}}=="disk", {key}=="{pattern}"'
+        return f'ACTION=="add|change", SUBSYSTEM=="block", ENV{{DEVTYPE}}=="disk", {key}=="{self.pattern}"'
 
     def __str__(self) -> str:
         return f"{self.kernel} ({self.key} {self.value})" if self.stable else self.kernel

@@ -14,15 +14,15 @@ from pathlib import PurePosixPath
 from typing import ClassVar
 
 from iotrial.errors import RequestError
-from iotrial.knobs.block import KNOBS, BlockScheduler, BlockTunable, DeviceFile
+from iotrial.knobs.block import KNOBS, READ_AHEAD_FILE, BlockScheduler, BlockTunable, DeviceFile
 from iotrial.knobs.declaration import Stage, declarations
 from iotrial.knobs.filesystem import MountAtime, MountOption
 from iotrial.knobs.machine import CpuGovernor, GuestSysctl, MemoryHugePages, Sysctl
 from iotrial.lab import registry
-from iotrial.lab.in_place import Holding, holding_by_number, holding_of
+from iotrial.lab.in_place import BACKING, Holding, holding_by_number, holding_of
 from iotrial.lab.knobs.machine import CPUS
 from iotrial.lab.knobs.memory import HUGE_PAGES, MIN_FREE
-from iotrial.lab.knobs.mount import family
+from iotrial.lab.knobs.mount import LIVE, family
 from iotrial.lab.knobs.setting import chosen_word
 from iotrial.lab.machine.others import UDEV_FOLDERS
 from iotrial.lab.target import MountInfo, unescape
@@ -235,6 +235,15 @@ class UdevRule(Mechanism):
         holding = held_by(machine, folder, choice)
         whole = row is not None and row.of_the_whole
         kernels = (holding.whole,) if whole else holding.queues
+        own = [folder for folder in holding.backing if folder.startswith(BACKING)]
+        if whole and own:
+            raise NotKept(
+                f"{choice.name}: it is a setting of the mount {holding.mount.target} ({', '.join(own)}), "
+                "and no rule for a disk keeps it",
+                hint="nfsrahead of nfs-utils sets it for NFS; a unit after the mount can write the file"
+                if row is READ_AHEAD_FILE
+                else "a unit after the mount can write the file",
+            )
         if not kernels or kernels[0] is None:
             raise NotKept(f"{choice.name}: {holding.described}, which has no queue of its own")
         path = f"/etc/udev/rules.d/99-zz-iotrial-{draft.short}.rules"
@@ -409,8 +418,11 @@ class MountOptions(Mechanism):
         if mount.type not in MountOption.ALLOWED.get(about, ()):
             raise NotKept(f"{choice.name}: {mount.target} is {mount.type}, which has no option {about}")
         if about not in _LIVE_OPTIONS.get(mount.type, ()):
+            how = f"takes option {about} only when it is mounted, so it cannot be tried before"
+            if about in LIVE.get(mount.type, {}):
+                how = f"has option {about}, which apply does not set"
             raise NotKept(
-                f"{choice.name}: {mount.type} takes option {about} only when it is mounted, so it cannot be tried before",
+                f"{choice.name}: {mount.type} {how}",
                 hint=f"write it into /etc/fstab for {mount.target} yourself, and mount the file system again to try it",
             )
 

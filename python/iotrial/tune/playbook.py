@@ -1,37 +1,74 @@
-"""A plan as a task list for Ansible, to keep the same settings on machines that Ansible manages."""
+"""A plan as a playbook for Ansible, to keep the same settings on machines that Ansible manages.
+
+Files are written by tasks; what makes them take effect are handlers, which run only where a file has changed. Disks and mount
+points are variables, since they have other names on other machines.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from iotrial.tune.applied import FileStep, FolderStep, LiveStep, MountStep, ProfileStep, ReloadStep
+from iotrial.tune.devices import DeviceName
 from iotrial.tune.places_to_keep import Plan
 
 
 def playbook(plan: Plan) -> str:
-    """Return YAML: files as they would be written, then what makes them take effect. Strings are quoted as in JSON."""
-    lines = [
-        "# Settings that a trial of iotrial found better; the files carry the evidence. Run as root.",
-        "---",
-    ]
+    """Return a play as YAML. Strings are quoted as in JSON."""
+    disks = _disks(plan)
+    values = {f"iotrial_disk_{number}": disk.pattern for number, disk in enumerate(disks, 1)}
+    handlers = _handlers(plan, disks)
+    notify = json.dumps([name for name, _ in handlers], ensure_ascii=False)
+    tasks = []
     for step in plan.steps:
-        lines += _task(step)
-    for argv in _commands(plan):
+        task = list(_task(step, values))
+        if task and "ansible.builtin.file:" not in task[1]:
+            task.append(f"  notify: {notify}")
+        tasks += task
+    lines = [
+        "# Settings that a trial of iotrial found better; the files carry the evidence.",
+        "---",
+        f"- name: {_text('Settings found by iotrial')}",
+        "  hosts: \"{{ iotrial_hosts | default('all') }}\"",
+        "  become: true",
+        "  vars:",
+        *(f"    {name}: {_text(value)}" for name, value in values.items()),
+        "    iotrial_now: true  # false: the settings take effect at the next boot",
+        "  tasks:",
+        *(f"    {line}" for line in tasks),
+        "  handlers:",
+    ]
+    for name, argv in handlers:
         lines += [
-            f"- name: {_text('Apply now: ' + ' '.join(argv))}",
-            "  ansible.builtin.command:",
-            f"    argv: {json.dumps(argv)}",
+            f"    - name: {_text(name)}",
+            "      ansible.builtin.command:",
+            f"        argv: {json.dumps(argv)}",
+            "      when: iotrial_now",
         ]
     return "\n".join(lines)
+
+
+def _disks(plan: Plan) -> list[DeviceName]:
+    """Return the disks that the plan sets, each once."""
+    found = [step.device for step in plan.steps if isinstance(step, LiveStep) and step.device is not None]
+    return list(dict.fromkeys(found))
+
+
+def _variable(text: str, values: Mapping[str, str]) -> str:
+    """Return the text as a template: what is no variable of the play stays as it is."""
+    text = re.sub(r"\{[{%#]", lambda found: "{{ '" + found[0] + "' }}", text)
+    for name, value in values.items():
+        text = text.replace(f'=="{value}"', f'=="{{{{ {name} }}}}"')
+    return text
 
 
 def _text(value: str) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _task(step: object) -> Iterator[str]:
+def _task(step: object, values: Mapping[str, str]) -> Iterator[str]:
     match step:
         case FolderStep(path=path):
             yield f"- name: {_text(f'Make {path}')}"
@@ -50,12 +87,13 @@ def _task(step: object) -> Iterator[str]:
             yield f"- name: {_text(f'Write {path}')}"
             yield "  ansible.builtin.copy:"
             yield f"    dest: {_text(path)}"
-            yield f"    content: {_text(after.decode(errors='replace'))}"
+            yield f"    content: {_text(_variable(after.decode(errors='replace'), values))}"
             yield '    mode: "0644"'
         case ProfileStep(after=after):
             yield f"- name: {_text(f'Switch tuned to {after}')}"
             yield "  ansible.builtin.command:"
             yield f"    argv: {json.dumps(['tuned-adm', 'profile', after])}"
+            yield "  changed_when: true"
 
 
 def _changed_lines(step: FileStep) -> Iterator[tuple[str, str]]:
@@ -66,18 +104,23 @@ def _changed_lines(step: FileStep) -> Iterator[tuple[str, str]]:
     yield from zip(gone, [line for line in new if not line.startswith("#")], strict=False)
 
 
-def _commands(plan: Plan) -> list[list[str]]:
-    """Return what makes the files take effect without a reboot."""
+def _handlers(plan: Plan, disks: list[DeviceName]) -> list[tuple[str, list[str]]]:
+    """Return what makes the files take effect without a reboot, in order: names and commands."""
     found: list[list[str]] = []
     paths = [step.path for step in plan.files]
     found += [["sysctl", "-p", path] for path in paths if path.startswith("/etc/sysctl.d/")]
     found += [["systemd-tmpfiles", "--create", path] for path in paths if path.startswith("/etc/tmpfiles.d/")]
     found += [list(step.argv) for step in plan.steps if isinstance(step, ReloadStep)]
-    if any(isinstance(step, LiveStep) and step.device is not None for step in plan.steps):
-        found.append(["udevadm", "trigger", "--action=change", "--subsystem-match=block"])
+    for number, disk in enumerate(disks, 1):
+        only = f"{{{{ iotrial_disk_{number} }}}}"
+        match = {
+            "ENV": f"--property-match={disk.key}={only}",
+            "ATTR": f"--attr-match={disk.key}={only}",
+        }.get(disk.kind, f"--sysname-match={only}")
+        found.append(["udevadm", "trigger", "--action=change", "--subsystem-match=block", match])
     found += [
         ["mount", "-o", f"remount,{step.after}", step.mount]
         for step in plan.steps
         if isinstance(step, MountStep)
     ]
-    return found
+    return [(f"Apply now: {' '.join(argv).replace('{{ ', '').replace(' }}', '')}", argv) for argv in found]

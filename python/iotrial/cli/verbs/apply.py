@@ -90,7 +90,7 @@ class Applying(JsonDocument, frozen=True):
 @click.option("--dry-run", is_flag=True, help="Only show what would be written and set.")
 @click.option("--output", metavar="DIR", help="Write the files below this folder instead, and set nothing.")
 @click.option(
-    "--ansible", is_flag=True, help="Print the files as a task list for Ansible instead, and set nothing."
+    "--ansible", is_flag=True, help="Print the files as a playbook for Ansible instead, and set nothing."
 )
 @force_option
 @click.option("--yes", is_flag=True, help="Apply what is listed, without asking.")

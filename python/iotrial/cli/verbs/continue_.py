@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 @click.option(
     "--no-stop", is_flag=True, help="Go on until the budget is spent, even if everything is decided."
 )
+@click.option("--yes", is_flag=True, help="Change the settings that are listed, without asking.")
 @html_option
 @force_option
 @trust_option
@@ -42,6 +43,7 @@ def command(
     time: str | None,
     blocks: int | None,
     no_stop: bool,
+    yes: bool,
     html: str | None,
     force: bool,
     trust: bool,
@@ -52,6 +54,8 @@ def command(
     They are the next blocks of its plan, with the same seed. Its error level holds as before: the method lets one look at
     any time and go on. What is undecided goes on until it is decided or the budget is spent. Without --time and --blocks the
     budget is that of the trial once more; --time alone sets no limit to blocks.
+
+    A trial of settings in use asks before it switches them again.
     """
     if trial.endswith(".iotrial"):
         raise RequestError(
@@ -73,6 +77,7 @@ def command(
         as_json=as_json,
         html=html,
         force=force,
+        yes=yes,
     )
 
 

@@ -108,11 +108,7 @@ def comparison_details(report: FleetReport, one: FleetComparison) -> Iterator[st
     if own:
         text = joined(f"{number:,} {verdict}" for verdict, number in own.most_common())
         yield f"Individual hosts: {text}. Each verdict is that of the host's own trial, at its own error level."
-    if (
-        own
-        and own.keys() <= EQUIVALENT_WORDS
-        and own.total() == len(one.rows) > 1
-    ):
+    if own and own.keys() <= EQUIVALENT_WORDS and own.total() == len(one.rows) > 1:
         yield f"That every host is equivalent is wrong with probability {one.found.alpha:g} at most, for all together."
     if any(pair <= {word.removeprefix("probably ") for word in own} for pair in _OPPOSITES):
         yield "Hosts differ in direction, and the mean averages over both."

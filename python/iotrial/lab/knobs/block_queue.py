@@ -27,7 +27,7 @@ from iotrial.knobs.block import (
 from iotrial.knobs.declaration import Scope, Stage
 from iotrial.lab import disk_identity
 from iotrial.lab.device import DevicePlace
-from iotrial.lab.in_place import InPlace
+from iotrial.lab.in_place import BACKING, InPlace
 from iotrial.lab.journal import Entry
 from iotrial.lab.knob import Requirement, RunContext, Undone, a_lab, one_of, whole_number
 from iotrial.lab.knobs.setting import KernelFileKnob, chosen_word
@@ -39,6 +39,7 @@ from iotrial.study.places import DISK_LABS, IN_PLACE
 
 SCHEDULER = re.compile(r"[a-z][a-z0-9_-]{0,14}")  # ELV_NAME_MAX is 16, with the NUL
 LOOP_FILE = re.compile(r"/sys/block/loop[0-9]{1,7}/((?:queue|bdi)/[a-z_]+)", re.ASCII)
+MOUNT_FILE = re.compile(r"/sys/class/bdi/[A-Za-z0-9:_-]{1,63}/([a-z_]+)", re.ASCII)
 DISK_FILE = re.compile(r"/sys/block/[A-Za-z0-9!_-]{1,31}/((?:queue|bdi)/[a-z_]+)")
 
 
@@ -62,6 +63,13 @@ class BlockKnob(KernelFileKnob):
 
     def paths(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         place = subject.place
+        if isinstance(place, InPlace) and self.of_the_whole and place.holding.backing:
+            return tuple(
+                f"{folder}/{self.file}"
+                if folder.startswith(BACKING)
+                else f"{folder}/{self.folder}/{self.file}"
+                for folder in place.holding.backing
+            )
         devices = (place.whole,) if self.of_the_whole else place.queues
         if place.device is None or not devices:
             why, hint = f"{a_lab(place.kind)} has no device of its own", "use the image lab (needs root)"
@@ -70,6 +78,8 @@ class BlockKnob(KernelFileKnob):
                 hint = (
                     "name a folder on a disk with --in, or use a copy of this one on an image: --copy-from ."
                 )
+                if place.holding.backing:
+                    hint = f"{READ_AHEAD.knob} and bdi.* act on this mount itself; {hint}"
             raise RequestError(f"knob {self.name}: {why}", hint=hint)
         return tuple(f"/sys/block/{device}/{self.folder}/{self.file}" for device in devices)
 
@@ -87,13 +97,16 @@ class BlockKnob(KernelFileKnob):
     def is_own(self, path: str, entry: Entry) -> bool:
         # The user has named a disk by its serial number or WWN; ``taken_by`` checks that it is still the same one.
         # In place it is whatever device holds the user's folder, and ``taken_by`` checks the same.
+        of_a_mount = MOUNT_FILE.fullmatch(path)
+        if of_a_mount is not None:
+            return IN_USE in entry.identity and self.of_the_whole and of_a_mount[1] == self.file
         of_a_disk = "disk" in entry.identity or IN_USE in entry.identity
         found = (DISK_FILE if of_a_disk else LOOP_FILE).fullmatch(path)
         return found is not None and found[1] == f"{self.folder}/{self.file}"
 
     def identity(self, subject: RunContext, setting: Setting, path: str) -> dict[str, str]:
         if isinstance(subject.place, InPlace):
-            return {IN_USE: _in_use(subject.target, path.split("/")[3])}
+            return {IN_USE: _in_use(subject.target, path)}
         if isinstance(subject.place, DevicePlace):
             return {"disk": subject.place.disk_name}
         return {"backing": subject.target.read_or_none(backing_file(str(subject.place.device))) or ""}
@@ -101,10 +114,12 @@ class BlockKnob(KernelFileKnob):
     def taken_by(self, target: Target, entry: Entry) -> str | None:
         # If it is detached (as after the probe's death), the setting is still ours to restore; if it is attached to
         # another file, it is not.
-        device = entry.address["path"].split("/")[3]
+        path = entry.address["path"]
+        device = path.split("/")[3]
         if IN_USE in entry.identity:
-            same = _in_use(target, device) == entry.identity[IN_USE]
-            return None if same else f"{device} is another disk now"
+            same = _in_use(target, path) == entry.identity[IN_USE]
+            what = "it belongs to another mount" if path.startswith(BACKING) else f"{device} is another disk"
+            return None if same else f"{what} now"
         if "disk" in entry.identity:
             name = entry.identity["disk"]
             return (
@@ -123,16 +138,24 @@ class BlockKnob(KernelFileKnob):
         return (f"{self.folder}/{self.file} of the lab's device: {', '.join(values)}",)
 
     def changes_in_place(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
+        if self.of_the_whole:
+            return (f"{self.file} of the device or mount in use: {', '.join(values)}",)
         return (f"{self.folder}/{self.file} of the device in use: {', '.join(values)}",)
 
 
-#: key in an entry's ``identity``: which disk had the device's name
+#: key in an entry's ``identity``: which disk or mount had the name
 IN_USE = "diskseq"
 
 
-def _in_use(target: Target, device: str) -> str:
-    """Return a number unique to this disk since boot (Linux 5.15), or device number and size in sectors."""
-    folder = f"/sys/block/{device}"
+def _in_use(target: Target, path: str) -> str:
+    """Return what identifies, since boot, the disk or mount of a kernel file.
+
+    Of a disk its sequence number (Linux 5.15), or device number and size in sectors; of a mount the inode of its folder in
+    sysfs, which the kernel never gives twice.
+    """
+    folder = "/".join(path.split("/")[:4])
+    if path.startswith(BACKING):
+        return str(target.stat("/".join(path.split("/")[:5]))["inode"])
     sequence = target.read_or_none(f"{folder}/diskseq")
     return sequence or f"{target.read(f'{folder}/dev')} {target.read(f'{folder}/size')}"
 
@@ -351,7 +374,7 @@ def pinned(place: Place, *, scheduler_varies: bool) -> tuple[Setting, ...]:
     from one another (bfq has no write-back throttling). In place nothing is pinned unless schedulers vary, which change the
     rest.
     """
-    if isinstance(place, InPlace) and not scheduler_varies:
+    if isinstance(place, InPlace) and not (scheduler_varies and place.queues):
         return ()
     on_a_controller = any(name.startswith(("sd", "nvme")) for name in place.queues)
     if not isinstance(place, DevicePlace | InPlace) and not on_a_controller:

@@ -8,6 +8,7 @@ A value is requested from the place, which mounts once for all mount knobs of a 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from iotrial.errors import KnobError, LabError, RequestError, UnsupportedLevel
 from iotrial.knobs import filesystem as declared
@@ -140,10 +141,27 @@ class MountReadonly(MountKnob, declared.MountReadonly):
         return "ro" if "ro" in _mounted(self.name, subject).mount_options else "rw"
 
 
-#: options of ext4 that a remount changes and that its own file shows, whatever they are: these can be set in place
-LIVE = frozenset(
-    {"auto_da_alloc", "commit", "discard", "inode_readahead_blks", "max_batch_time", "min_batch_time"}
-)
+#: by file system: options that a remount changes and the kernel shows, so that they can be set in place, and the word for
+#: each where nothing is shown (ext4 shows all in a file of its own)
+LIVE: dict[str, dict[str, str]] = {
+    "ext4": {
+        one: f"no{one}"
+        for one in (
+            "auto_da_alloc",
+            "commit",
+            "discard",
+            "inode_readahead_blks",
+            "max_batch_time",
+            "min_batch_time",
+        )
+    },
+    "btrfs": {
+        "autodefrag": "noautodefrag",
+        "commit": "commit=30",
+        "compress": "compress=no",
+        "discard": "nodiscard",
+    },
+}
 
 
 class MountOption(MountKnob, declared.MountOption):
@@ -151,7 +169,7 @@ class MountOption(MountKnob, declared.MountOption):
 
     def requires(self, setting: Setting) -> Requirement:
         about = family(dict(setting.options).get("option", setting.value))
-        live = about in LIVE or setting.value == "default"
+        live = any(about in options for options in LIVE.values()) or setting.value == "default"
         return Requirement(root=True, labs=DISK_LABS | {IN_PLACE} if live else DISK_LABS)
 
     def changes_in_place(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -161,18 +179,25 @@ class MountOption(MountKnob, declared.MountOption):
         place = subject.place
         if not isinstance(place, InPlace):
             return
-        if place.filesystem != "ext4":
-            raise RequestError(
-                f"knob {self.name}: in place it can only be set on ext4, but {place.root} is on {place.filesystem}",
-                hint="try it on a copy: --copy-from FOLDER",
-            )
         about = self._about(setting, values)
+        known = LIVE.get(place.filesystem, {})
+        forced = any(word.startswith("compress-force") for word in _mounted(self.name, subject).super_options)
+        if about not in known or (about == "compress" and forced):
+            raise RequestError(
+                f"knob {self.name}: {about} cannot be changed in place on {place.filesystem}, which holds {place.root}",
+                hint=f"in place it has: {', '.join(sorted(known))}"
+                if known
+                else "try it on a copy: --copy-from FOLDER",
+            )
         entry = subject.journal.record(
             self.name,
             {"mount": place.mount_point, "option": about},
-            _live(subject.target, str(place.device), about),
+            _live(subject.target, place.mount_point, str(place.device), about),
             tuple(value for value in values if value != "default"),
-            identity={"device": str(place.device), "number": place.number},
+            identity={
+                "device": str(place.device),
+                "number": subject.target.read(f"/sys/class/block/{place.device}/dev"),
+            },
             boot_id=subject.boot_id,
             trial=subject.trial,
         )
@@ -180,31 +205,31 @@ class MountOption(MountKnob, declared.MountOption):
 
     def undo(self, target: Target, entry: Entry) -> Undone:
         mount, about = entry.address.get("mount", ""), entry.address.get("option", "")
-        if about not in LIVE or family(entry.original) != about:
+        if not any(about in options for options in LIVE.values()) or family(entry.original) != about:
             raise LabError(
                 f"undo journal: knob {self.name} never sets {entry.original!r} in place, so this entry is not iotrial's",
                 hint="check the entry: another program wrote or changed it",
             )
         device = entry.identity.get("device", "")
         info = target.mount_at(mount)
-        if info is None or info.type != "ext4":
+        if info is None or about not in LIVE.get(info.type, {}):
             return Undone.GONE
         if target.read_or_none(f"/sys/class/block/{device}/dev") != entry.identity.get("number"):
             raise TakenError(f"{mount} is another file system now: it is left alone")
-        found = _live(target, device, about)
+        found = _live(target, mount, device, about)
         if found == entry.original:
             return Undone.ALREADY
-        if found not in entry.ours:
+        if not any(_is(found, ours) for ours in entry.ours):
             raise foreign(f"option {about} of {mount}", found, entry)
         target.mount(info.source, mount, info.type, remount_words(info, entry.original))
-        back = _live(target, device, about)
+        back = _live(target, mount, device, about)
         if back != entry.original:
             raise KnobError(self.name, mount, wrote=entry.original, found=back)
         return Undone.RESTORED
 
     def _about(self, setting: Setting, values: tuple[str, ...]) -> str:
         named = dict(setting.options).get("option")
-        return family(named or next(value for value in values if value != "default"))
+        return family(named or next((value for value in values if value != "default"), "default"))
 
     def parse(self, setting: Setting) -> str:
         value = setting.value
@@ -230,9 +255,10 @@ class MountOption(MountKnob, declared.MountOption):
 
     def today(self, subject: RunContext, setting: Setting) -> str:
         place = subject.place
-        if not isinstance(place, InPlace) or place.filesystem != "ext4":
+        if not isinstance(place, InPlace):
             return "default"
-        return _live(subject.target, str(place.device), self._about(setting, (setting.value,)))
+        shown = option_today(subject.target, place, self._about(setting, (setting.value,)))
+        return "default" if shown == "not shown" else shown
 
     def is_today(self, setting: Setting, value: str) -> bool:
         return setting.value == "default" or super().is_today(setting, value)
@@ -261,8 +287,8 @@ class MountOption(MountKnob, declared.MountOption):
 
     def _verify_in_place(self, subject: RunContext, place: InPlace, setting: Setting, value: str) -> None:
         about, word = _in_place(place, setting, value)
-        found = _live(subject.target, str(place.device), about)
-        if found != word:
+        found = _live(subject.target, place.mount_point, str(place.device), about)
+        if not _is(found, word):
             raise KnobError(self.name, place.label, wrote=word, found=found)
 
     def read(self, subject: RunContext, setting: Setting) -> str:
@@ -272,7 +298,7 @@ class MountOption(MountKnob, declared.MountOption):
             if not place.options_before:
                 return "default"  # nothing has been changed yet
             about, before = _in_place(place, setting, "default")
-            found = _live(subject.target, str(place.device), about)
+            found = _live(subject.target, place.mount_point, str(place.device), about)
             return "default" if found == before else found
         words = disk_place(self.name, subject.place).options_of(self._wish(setting, setting.value))
         return words[0] if words else "default"
@@ -330,10 +356,31 @@ def _in_place(place: InPlace, setting: Setting, value: str) -> tuple[str, str]:
     return about, place.options_before[about] if value == "default" else value
 
 
-def _live(target: Target, device: str, about: str) -> str:
-    """Return an option of an ext4 in use as the kernel shows it: ``commit=5``, ``discard`` or ``nodiscard``."""
-    shown = target.read(f"/proc/fs/ext4/{device}/options").split()
-    return next((option for option in shown if family(option) == about), f"no{about}")
+def _live(target: Target, mount: str, device: str, about: str) -> str:
+    """Return an option of a file system in use as the kernel shows it: ``commit=5``, ``discard`` or ``nodiscard``."""
+    info = target.mount_at(mount)
+    if info is None or about not in LIVE.get(info.type, {}):
+        return "nothing mounted"
+    shown: Iterable[str] = info.super_options
+    if info.type == "ext4":
+        shown = target.read(f"/proc/fs/ext4/{device}/options").split()
+    return next((option for option in shown if family(option) == about), LIVE[info.type][about])
+
+
+def option_today(target: Target, place: InPlace, option: str) -> str:
+    """Return an option of the file system that holds a folder in use, as the kernel shows it; "not shown" if it does not."""
+    info = target.mount_at(place.mount_point)
+    if info is not None and family(option) in LIVE.get(info.type, {}):
+        return _live(target, place.mount_point, str(place.device), family(option))
+    shown = [] if info is None else sorted(info.super_options)
+    if info is not None and info.type == "ext4":
+        shown += (target.read_or_none(f"/proc/fs/ext4/{place.device}/options") or "").split()
+    return next((one for one in shown if family(one) == family(option)), "not shown")
+
+
+def _is(shown: str, word: str) -> bool:
+    """Return whether the kernel shows this option: with a level of compression even if none was given."""
+    return shown == word or shown.startswith(f"{word}:")
 
 
 def remount_words(info: MountInfo, option: str) -> tuple[str, ...]:

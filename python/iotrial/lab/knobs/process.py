@@ -2,6 +2,9 @@
 
 They apply while the cache is prepared and the work is timed, to the probe and to every command it starts; then the probe
 is reset. They use util-linux, because no file sets the nice value of a process.
+
+Only a negative nice value needs root. But without root a process cannot take a higher one back (setpriority(2)), so there the
+commands are started by nice(1), at every level alike, and the probe keeps its own.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ class ProcessKnob(Knob):
     plain: ClassVar[str]
 
     def requires(self, setting: Setting) -> Requirement:
-        return Requirement(root=True, labs=EVERYWHERE, tools={self.tool: "util-linux"})
+        return Requirement(labs=EVERYWHERE, tools={self.tool: "util-linux"})
 
     tool: ClassVar[str]
 
@@ -75,6 +78,29 @@ class ProcessNice(ProcessKnob, declared.ProcessNice):
         negative = setting.value.startswith("-")
         number = whole_number("knob process.nice", setting.value.removeprefix("-"), 0, 20 if negative else 19)
         return f"-{number}" if negative and number != "0" else number
+
+    def requires(self, setting: Setting) -> Requirement:
+        tools = {self.tool: "util-linux", "nice": "coreutils"}
+        return Requirement(root=setting.value.startswith("-"), labs=EVERYWHERE, tools=tools)
+
+    def enter(self, subject: RunContext, setting: Setting, value: str) -> None:
+        if subject.worker.read("/proc/self/status").partition("\nUid:")[2].split()[1] == "0":
+            super().enter(subject, setting, value)
+            return
+        now = self.found(subject, "")
+        more = int(value) - int(now)
+        if more < 0:
+            raise UnsupportedLevel(
+                f"knob process.nice: iotrial itself has niceness {now}, and without root {value} cannot be had",
+                hint="start iotrial with a lower one, or run it with sudo",
+            )
+        subject.work.prefix = ("nice", "-n", str(more))
+
+    def leave(self, subject: RunContext, setting: Setting) -> None:
+        if subject.work.prefix:
+            subject.work.prefix = ()
+        else:
+            super().leave(subject, setting)
 
     def argv(self, subject: RunContext, value: str, pid: str) -> list[str]:
         return ["-n", value, "-p", pid]
