@@ -1,4 +1,5 @@
-"""Journal and records on a disk that is full at each of their writes: nothing is changed unrecorded, and all comes back."""
+"""Journal, records and a followed log on a disk that is full at each of their writes: nothing is changed unrecorded, and
+all comes back."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import functools
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from test_applied import arm, disarm, record_of
 
 from iotrial.errors import LabError
 from iotrial.lab.journal import Journal
+from iotrial.live.sources import MetricLost
+from iotrial.live.sources.followed_log import Follower
 from iotrial.tune.applied import Records, apply, keep, revert
 
 pytestmark = pytest.mark.root
@@ -101,3 +104,25 @@ def test_a_journal_on_a_full_disk_refuses_the_change_and_keeps_what_it_has(disk_
             ballast.unlink()
     assert refused == {0, 1, 2, 3}
     assert all("No space left" in reason for reason in reasons)
+
+
+def test_a_followed_log_on_a_full_disk_is_lost_and_no_cut_line_is_a_value(disk_folder: Path) -> None:
+    """The service's last line is cut off in its number, and its next one is joined to it."""
+    root = disk_folder / "log"
+    with small(root, 16):
+        path = root / "log"
+        line = b"took 12345 ms\n"
+        path.write_bytes(b"x" * (PAGE - len(b"took 12")))
+        with closing(Follower(str(path))) as follower, path.open("ab", buffering=0) as log:
+            assert follower.lines() == []
+            ballast = fill(root, free_pages=0)
+            assert log.write(line) == len(b"took 12")
+            for _ in range(2):
+                with pytest.raises(MetricLost, match="file system of .* is full, so lines are missing"):
+                    follower.lines()
+            ballast.unlink()
+            assert follower.lines() == []
+            log.write(line)
+            assert follower.lines() == []
+            log.write(line)
+            assert follower.lines() == [line.rstrip()]

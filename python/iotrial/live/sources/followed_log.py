@@ -284,7 +284,12 @@ class _OpenLog:
 
     def added(self) -> list[bytes]:
         """Return the lines that are whole since the last call. Raises MetricLost."""
-        if os.fstat(self._file).st_size < self._at:  # cut off in place
+        status = os.fstat(self._file)
+        if _is_full(os.fstatvfs(self._file), owner=status.st_uid):
+            # A line that did not fit is missing, or cut off and joined to the next one.
+            self.skip()
+            raise MetricLost(f"log: the file system of {self._path} is full, so lines are missing")
+        if status.st_size < self._at:  # cut off in place
             self._at, self._lines = 0, Lines()
         found: list[bytes] = []
         taken = 0
@@ -307,6 +312,12 @@ class _OpenLog:
     def close(self) -> None:
         """Close the file."""
         os.close(self._file)
+
+
+def _is_full(room: os.statvfs_result, *, owner: int) -> bool:
+    """Return whether a file system has no room for a line of the log's owner. One without a size (0 blocks) is never full."""
+    blocks = room.f_bfree if owner == 0 else room.f_bavail
+    return room.f_blocks > 0 and blocks * room.f_frsize < LONGEST_LINE
 
 
 class Lines:
