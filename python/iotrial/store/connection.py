@@ -8,24 +8,31 @@ is left unchanged, byte by byte.
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
+import stat
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 
-from iotrial.errors import StoreError
+from iotrial.errors import RequestError, StoreError
+from iotrial.output_files import held_folder
+from iotrial.ownership import LINKS, own_users
 from iotrial.polling import attempts
 from iotrial.store import schema
 from iotrial.store.checksums import prepare
+from iotrial.terminal import escape
 
 _WAIT_S = 30.0
 # Defences against a file made by somebody else: functions in its schema, inconsistent pages.
 _CAREFUL = "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0;"
 _SETTINGS = "PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL; PRAGMA recursive_triggers = ON;"
+#: ends of the names of the files that SQLite makes beside a store
+_SIDES = ("-wal", "-shm")
 _MAGIC = b"SQLite format 3\0"
 _MAX_VALUE = 64 << 20  # bytes of one text, row or statement
 
@@ -43,6 +50,7 @@ def connect(
     if path is None:
         return _created_in_memory(), ()
     with explained(path):
+        path = _own_file(path, read_only=read_only)
         _refuse_odd(path)
         if not _holds_something(path):
             return (_created_in_memory() if read_only else _writing(path)), ()
@@ -102,11 +110,50 @@ def _holds_something(path: Path) -> bool:
     return any(file.exists() and file.stat().st_size > 0 for file in (path, wal))
 
 
+def _own_file(path: Path, *, read_only: bool) -> Path:
+    """Return the store's file, links of the user and root resolved. Raises RequestError if somebody else could steer us.
+
+    The rules of ``iotrial.output_files``: no link of another user is followed, and root writes to no file of another user.
+    """
+    for _ in range(LINKS):
+        with suppress(FileNotFoundError), held_folder(path.parent):
+            pass
+        found = _lstat(path)
+        if found is None or not stat.S_ISLNK(found.st_mode):
+            break
+        if found.st_uid not in own_users():
+            raise _foreign(path, f"is a link of user {found.st_uid}, and is not followed")
+        path = path.parent / path.readlink()
+    else:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    for end in ("", *_SIDES):
+        file = path.with_name(path.name + end)
+        found = _lstat(file)
+        if found is not None and stat.S_ISLNK(found.st_mode):
+            raise _foreign(file, "is a link, and is not followed")
+        if found is not None and not read_only and os.geteuid() == 0 and found.st_uid not in own_users():
+            raise _foreign(file, f"belongs to user {found.st_uid}, and root does not write to it")
+    return path
+
+
+def _lstat(path: Path) -> os.stat_result | None:
+    try:
+        return path.lstat()
+    except FileNotFoundError:
+        return None
+
+
+def _foreign(path: Path, why: str) -> RequestError:
+    return RequestError(
+        f"store {escape(path)} {why}", hint="set $IOTRIAL_STORE to a file in a folder where only you can write"
+    )
+
+
 def _refuse_odd(path: Path) -> None:
     """Raise StoreError for what is no file: opening a FIFO would wait for its other end."""
     if path.is_dir():
         raise StoreError(f"{path} is a folder, not a store of trials", hint="set $IOTRIAL_STORE to a file")
-    for file in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))):
+    for file in (path, *(path.with_name(path.name + end) for end in _SIDES)):
         if file.exists() and not file.is_file():
             raise StoreError(
                 f"store {path}: {file.name} is not a file",
@@ -252,7 +299,7 @@ def _newer(version: int) -> str:
 def _make_file(path: Path) -> None:
     """Create the folder (mode 0700) and the file (mode 0600), so that neither is ever readable by others."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
 
 
 def _create(connection: sqlite3.Connection) -> None:
