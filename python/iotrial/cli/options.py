@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -15,6 +16,22 @@ F = TypeVar("F", bound=Callable[..., Any])
 OTHERS = "Output and other options"
 #: key in click's ``meta`` for the words after ``--``, the user's own command
 AFTER = "iotrial.command"
+
+
+class Number(click.FloatRange):
+    """A number within bounds. Nan is in no range, but click's comparisons let it pass."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = click.FLOAT.convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+#: a number of blocks (``store.event_records.MOST_BLOCKS``)
+COUNT = click.IntRange(1, 1_000_000)
+#: an error level
+LEVEL = Number(0, 0.5, min_open=True)
 
 
 class GroupedOption(click.Option):
@@ -149,11 +166,11 @@ study_options = with_options(
         help="Location of a place of the study: a folder, or a spare disk (needs --erase PLACE=NAME).",
     ),
     _sure("--time", metavar="DURATION", help="Time budget for measuring, such as 5m."),
-    _sure("--blocks", type=click.IntRange(1), metavar="N", help="Maximum number of blocks per condition."),
+    _sure("--blocks", type=COUNT, metavar="N", help="Maximum number of blocks per condition."),
     _sure("--margin", metavar="PERCENT", help="Smallest effect that matters, such as 2%."),
     _sure(
         "--alpha",
-        type=click.FloatRange(0, 0.5, min_open=True),
+        type=LEVEL,
         metavar="LEVEL",
         help="Error level of the whole trial, such as 0.05.",
     ),

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from iotrial.cli.options import AFTER, GroupedCommand, in_group, named_value, with_options
+from iotrial.cli.options import AFTER, COUNT, LEVEL, GroupedCommand, in_group, named_value, with_options
 from iotrial.cli.output import tell, warn
 from iotrial.cli.run_request import RunRequest, quantity_of, request_of
 from iotrial.errors import RequestError
@@ -212,11 +212,11 @@ sureness_options = with_options(
     sure("--margin", metavar="PERCENT", default="5 %", help="Smallest effect that matters (5 %)."),
     sure(
         "--alpha",
-        type=click.FloatRange(0, 0.5, min_open=True),
+        type=LEVEL,
         metavar="LEVEL",
         help="Error level, such as 0.05.",
     ),
-    sure("--blocks", type=click.IntRange(1), metavar="N", help="At most this many blocks."),
+    sure("--blocks", type=COUNT, metavar="N", help="At most this many blocks."),
     sure("--seed", metavar="N", help="A number, or the 32 digits of an earlier trial."),
     sure("--precise", is_flag=True, help="Measure the size of a large effect too."),
     sure("--no-stop", is_flag=True, help="Use all the time, even if everything is decided."),

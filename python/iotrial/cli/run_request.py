@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from msgspec import structs
 
@@ -229,11 +229,19 @@ def _study_like(file: str, request: RunRequest) -> tuple[Study, RunRequest]:
     )
 
 
+@overload
+def quantity_of(option: str, text: str, parse: Callable[[str], Q]) -> Q: ...
+
+
+@overload
+def quantity_of(option: str, text: str | None, parse: Callable[[str], Q]) -> Q | None: ...
+
+
 def quantity_of(option: str, text: str | None, parse: Callable[[str], Q]) -> Q | None:
     """Parse an option's quantity with its unit; None if it is not given. Raises RequestError with the
     option's name."""
     try:
-        return parse(text) if text else None
+        return None if text is None else parse(text)
     except UnitError as error:
         raise RequestError(f"{option}: {error.message}", hint=error.hint) from error
 

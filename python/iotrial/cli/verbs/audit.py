@@ -16,11 +16,12 @@ from iotrial.audits.importers.contract import MAX_BYTES, ReadOptions, open_sourc
 from iotrial.cli.finish import refuse_unwritable, write_report
 from iotrial.cli.options import force_option, json_option
 from iotrial.cli.output import tell
+from iotrial.cli.run_request import quantity_of
 from iotrial.errors import RequestError
 from iotrial.report.audit.blocks import audit_markdown, audit_text
 from iotrial.report.audit.jsonaudit import audit_json
 from iotrial.report.audit.studies import answering
-from iotrial.units import UnitError, parse_alpha, parse_margin
+from iotrial.units import parse_alpha, parse_margin
 
 if TYPE_CHECKING:
     from iotrial.audits.importers.contract import Source
@@ -86,10 +87,8 @@ def command(files: tuple[str, ...], as_json: bool, **values: Any) -> None:
     """
     if len(files) > MOST_FILES:
         raise RequestError(f"more than {MOST_FILES} files", hint="audit fewer at a time")
-    try:
-        alpha, margin = parse_alpha(values["alpha"]), parse_margin(values["margin"])
-    except UnitError as error:
-        raise RequestError(error.message, hint=error.hint) from error
+    alpha = quantity_of("--alpha", values["alpha"], parse_alpha)
+    margin = quantity_of("--margin", values["margin"], parse_margin)
     options = ReadOptions(
         group=values["group"],
         values=values["values"],

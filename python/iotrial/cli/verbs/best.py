@@ -17,7 +17,7 @@ from msgspec import structs
 from iotrial.cli.best_summary import Outcome, print_outcome
 from iotrial.cli.consent import seek_consent
 from iotrial.cli.finish import EXIT_INVALID, EXIT_NO_ANSWER, refuse_unwritable, status_of, write_page
-from iotrial.cli.options import AFTER, force_option, json_option
+from iotrial.cli.options import AFTER, LEVEL, force_option, json_option
 from iotrial.cli.output import tell
 from iotrial.cli.own_command import (
     ORIGIN,
@@ -287,7 +287,7 @@ class _Search:
 @where("--plan", is_flag=True, help="Only show what would be run and changed.")
 @sure("--time", metavar="DURATION", default="5 min", help="At most about this long (5 min).")
 @sure("--margin", metavar="PERCENT", default="5 %", help="Smallest gain that matters (5 %).")
-@sure("--alpha", type=click.FloatRange(0, 0.5, min_open=True), metavar="LEVEL", help="Error level (0.05).")
+@sure("--alpha", type=LEVEL, metavar="LEVEL", help="Error level (0.05).")
 @sure("--seed", metavar="N", help="A number, or 32 hexadecimal digits.")
 @sure("--no-controls", is_flag=True, help="Run without control arms; the result says so.")
 @sure(

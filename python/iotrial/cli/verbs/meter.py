@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from iotrial.audits.importers.contract import open_source
 from iotrial.audits.importers.meter import read_meter
-from iotrial.cli.options import json_option
+from iotrial.cli.options import Number, json_option
 from iotrial.cli.output import tell
 from iotrial.documents import Count, JsonDocument, JsonObject, json_text
 from iotrial.errors import RequestError
@@ -52,7 +52,7 @@ class Metered(JsonDocument, frozen=True):
 @click.option(
     "--shift",
     metavar="SECONDS",
-    type=click.FloatRange(-86400, 86400),
+    type=Number(-86400, 86400),
     default=0.0,
     help="Time added to the meter's times: how far its clock is behind this machine's.",
 )

@@ -74,10 +74,14 @@ class Recorded(JsonDocument, frozen=True):
     recorded: Facts
 
 
+#: the kernel's limit (PID_MAX_LIMIT in include/linux/threads.h)
+MOST_PID = 1 << 22
+
+
 @click.command("record", cls=OwnCommand)
 @recorded(
     "--pid",
-    type=click.IntRange(1),
+    type=click.IntRange(1, MOST_PID),
     metavar="P",
     help="Record a running process with all its threads and children, until it ends or Ctrl-C.",
 )
@@ -109,9 +113,10 @@ def command(ctx: click.Context, /, as_json: bool, **values: Any) -> int:
     words = ctx.meta.get(AFTER, ())
     pid, output = values["pid"], Path(values["output"]).expanduser()
     force = values["force"]
+    ring_bytes = _buffer(values["buffer"])
     _check(words, pid, output)
     refuse_taken(output, force=force)
-    options = ["--ring", str(_buffer(values["buffer"]))]
+    options = ["--ring", str(ring_bytes)]
     if values["under"]:
         options += ["--under", str(Path(values["under"]).expanduser())]
     if values["hash_names"]:

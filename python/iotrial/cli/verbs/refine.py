@@ -87,10 +87,10 @@ def command(
             "--fold-over repeats the whole screen, so --factors cannot be used with it",
             hint="omit one of the two",
         )
+    smallest = quantity_of("--margin", margin, parse_margin)
     names = [name.strip() for name in (factors or "").split(",") if name.strip()]
     document = document_at(trial)
     way: Way = "ablate" if ablate else "fold-over" if fold_over else "follow-up"
-    smallest = quantity_of("--margin", margin, parse_margin)
     proposed, text = propose(document, way, factors=names, margin=smallest)
     path = None if out == "-" else Path(out).expanduser() if out else _default(proposed.study.name)
     if path is not None:
