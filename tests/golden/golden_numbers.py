@@ -48,7 +48,7 @@ def json_of(*words: str, state: str | None = None) -> Any:
         [sys.executable, "-m", "iotrial", *words, "--json"],
         capture_output=True, text=True, check=False, env=environment,
     )  # fmt: skip
-    if done.returncode not in (0, 3):
+    if done.returncode not in (0, 3, 6):
         raise RuntimeError(
             f"iotrial {' '.join(words)}: status {done.returncode}: {done.stderr.strip()[-800:]}"
         )

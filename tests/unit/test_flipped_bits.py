@@ -115,7 +115,11 @@ def before(sound: Path, path: Path) -> dict[tuple[str, ...], Said]:
     for words in VERBS:
         path.write_bytes(sound.read_bytes())
         found[words] = said(words)
-    assert [status for status, *_ in found.values()] == [0, 0, 0, 0, 0, 2, 2], found
+    for words, (status, *_) in found.items():  # two blocks are no answer
+        assert status == {"report": 6, "resume": 2, "continue": 2, "run": 2}.get(words[0], 0), (
+            words,
+            found[words],
+        )
     return found
 
 

@@ -69,4 +69,4 @@ def test_without_a_verb_the_help_is_shown_once() -> None:
     assert done.stderr.startswith("Usage: iotrial")
     assert done.stderr.count("Usage:") == 1
     assert "Error" not in done.stderr
-    assert "files/permissions" in done.stderr
+    assert "iotrial try" in done.stderr

@@ -59,7 +59,7 @@ def test_the_study_replays_the_trace_in_place(
     )
     assert study.name.startswith("try/read_ahead_kb-app.iotrace-")
     assert study.question == "Does block.read_ahead_kb change the time of the replay of app.iotrace?"
-    assert (study.lab.kind, study.workloads[0].cache) == ("in-place", "cold")
+    assert (study.lab.kind, study.workloads[0].cache) == ("in-place", "cold-data")
     assert capsys.readouterr().err == ""
 
 

@@ -63,7 +63,7 @@ def _verdicts(trials: Sequence[Outline]) -> dict[int, str]:
     found: dict[int, str] = {}
     if not trials:
         return found
-    with Store.open(store_path()) as store, Analyses(store.path) as stored:
+    with Store.open(store_path(), read_only=True) as store, Analyses(store.path) as stored:
         for trial in trials:
             with suppress(StoreError):
                 one = stored.newest_summary(trial.id, store.mark(trial.number))
