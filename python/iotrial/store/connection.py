@@ -145,7 +145,8 @@ def _lstat(path: Path) -> os.stat_result | None:
 
 def _foreign(path: Path, why: str) -> RequestError:
     return RequestError(
-        f"store {escape(path)} {why}", hint="set $IOTRIAL_STORE to a file in a folder where only you can write"
+        f"store {escape(path)} {why}",
+        hint="set $IOTRIAL_STORE to a file in a folder where only you can write",
     )
 
 

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 @click.command("continue")
 @click.argument("trial", default="last")
 @click.option("--time", metavar="DURATION", help="Measure this much longer, such as 5m.")
-@click.option(
-    "--blocks", type=COUNT, metavar="N", help="Maximum number of additional blocks per condition."
-)
+@click.option("--blocks", type=COUNT, metavar="N", help="Maximum number of additional blocks per condition.")
 @click.option(
     "--no-stop", is_flag=True, help="Go on until the budget is spent, even if everything is decided."
 )

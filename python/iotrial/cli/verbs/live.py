@@ -26,7 +26,7 @@ from iotrial.runner.planning import default_folder
 from iotrial.study.model import Study
 from iotrial.study.reader import read_study
 from iotrial.study.scales import Scale
-from iotrial.units import format_duration, format_percent, parse_duration, parse_margin
+from iotrial.units import format_duration, format_percent, parse_duration, parse_fraction, parse_margin
 from iotrial.workloads.live import work_of
 
 safety = in_group("What stops it")
@@ -102,6 +102,9 @@ def command(settings: tuple[str, ...], as_json: bool, **values: Any) -> int:
     refuse_unwritable(values["save"], values["html"], force=values["force"])
     quantity_of("--time", values["time"], parse_duration)
     quantity_of("--margin", values["margin"], parse_margin)
+    quantity_of("--most-share", values["most_share"], parse_fraction)
+    if values["quiet_hours"] == "":
+        raise RequestError('--quiet-hours "": expected a time of day and another', hint="such as 22:00-06:00")
     for name in ("window", "washout"):
         quantity_of(f"--{name}", values[name], parse_duration)
     folder = _folder(values.pop("disk"), values["on"])

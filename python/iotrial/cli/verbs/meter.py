@@ -71,8 +71,8 @@ def command(
     Times are Unix seconds or ISO 8601, from a clock in step with that of the machine that ran the trial.
     """
     path = Path(file).expanduser()
-    source = open_source(path, name=escape(path), label=None, alone=True)
     zone = None if utc_offset is None else _zone(utc_offset)
+    source = open_source(path, name=escape(path), label=None, alone=True)
     found = read_meter(source, time=time_column, watts=watts_column, zone=zone)
     readings = Readings(found.at_s + shift, found.watts)
     with Store.open(store_path()) as store:
