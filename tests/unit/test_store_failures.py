@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import shutil
 import signal
 import sqlite3
@@ -11,6 +12,8 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,7 +21,7 @@ from store_examples import header, run
 
 from iotrial.errors import StoreError
 from iotrial.store import Store
-from iotrial.store.model import BlockEnd, TrialState
+from iotrial.store.model import BlockEnd, RunRecord, TrialState
 
 ID = "0123456789abcdef"
 HERE = Path(__file__).parent
@@ -46,6 +49,17 @@ def _filled(path: Path, runs: int = 50) -> None:
         store.create_trial(header())
         for block in range(runs):
             store.append_run(ID, run(block, 0))
+
+
+@contextmanager
+def _no_file_longer_than(size_bytes: int) -> Iterator[None]:
+    """Make the write that would pass this length fail (Python ignores SIGXFSZ), as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def _append_many(store: Store) -> None:
@@ -288,3 +302,37 @@ def test_two_processes_may_make_the_same_store_at_once(tmp_path: Path) -> None:
     children = [subprocess.Popen(command) for _ in range(8)]
     assert [child.wait() for child in children] == [0] * 8
     Store.open(path).close()
+
+
+def test_a_store_whose_writes_fail_from_any_length_on_keeps_what_it_has_acknowledged(tmp_path: Path) -> None:
+    """The limit falls into each write: of the file, of its log, and of the log's move into the file when it is closed."""
+    reasons: set[str | None] = set()
+    counts = []
+    for limit in range(0, 200_000, 2048):
+        path = tmp_path / str(limit) / "trials.db"
+        trials, reason = 0, None
+        runs: list[RunRecord] = []
+        with _no_file_longer_than(limit):
+            try:
+                with Store.open(path) as store:
+                    store.create_trial(header())
+                    trials = 1
+                    for block in range(10):
+                        store.append_run(ID, run(block, 0))
+                        runs.append(run(block, 0))
+            except StoreError as error:
+                reason = error.message
+                assert error.hint is not None
+        reasons.add(reason and reason.partition(": ")[2])
+        counts.append(len(runs))
+        with Store.open(path) as store:  # there is room again
+            found = store.listing()[0]
+            assert len(found) == trials
+            if trials:
+                assert store.data(ID).runs == tuple(runs)
+            else:
+                store.create_trial(header())
+            store.append_run(ID, run(10, 0))
+            assert store.data(ID).runs == (*runs, run(10, 0))
+    assert set(counts) >= {0, 1, 9, 10}
+    assert reasons == {None, "disk I/O error"}
