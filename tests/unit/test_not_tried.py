@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import cache
 
 import pytest
-
 from factorial_trials import conducted
+
 from iotrial.report.document import Document
 from iotrial.report.not_tried import without_not_tried
 from iotrial.report.phrases import reason_in_words
@@ -107,7 +107,9 @@ def test_long_runs_that_write_nothing_have_not_tried_it(factor: tuple[str, str],
         {**NOTHING, "work_elsewhere_bytes": 4096.0, "work_written_bytes": 4096.0},
     ],
 )
-def test_a_limit_of_dirty_pages_is_tried_by_runs_that_write_or_may_have(evidence: Mapping[str, float]) -> None:
+def test_a_limit_of_dirty_pages_is_tried_by_runs_that_write_or_may_have(
+    evidence: Mapping[str, float],
+) -> None:
     assert judged(LIMIT, wall_s=0.062, evidence=evidence).conclusion.equivalent
 
 

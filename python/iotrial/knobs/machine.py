@@ -185,8 +185,8 @@ class Sysctl(Declaration):
         return self.consequences.get(dict(setting.options).get("key", ""), self.consequence)
 
     def period_s(self, setting: Setting) -> float | None:
-        value = str(setting.value).strip()
-        if dict(setting.options).get("key") not in self.PERIODS or not value.isdecimal():
+        value = setting.value.strip()
+        if dict(setting.options).get("key") not in self.PERIODS or not value.isdecimal() or len(value) > 9:
             return None
         return int(value) / 100.0
 

@@ -6,7 +6,7 @@ from iotrial.lab.target import Target
 
 
 def facts(target: Target) -> dict[str, object]:
-    """Return kernel, processor, memory, swap, distribution, virtualisation and clock of a target. Unknown facts are left out."""
+    """Return kernel, processor, memory, swap, distribution, virtualisation and clock of a target, as far as known."""
     found: dict[str, object] = {
         "kernel": target.read("/proc/sys/kernel/osrelease"),
         "machine": target.name,

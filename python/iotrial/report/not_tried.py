@@ -71,9 +71,7 @@ def _runs_of(runs: Sequence[RunRecord], effect: Effect) -> Iterator[RunRecord]:
             yield run
 
 
-def _of_setting(
-    pair: Sequence[Setting], runs: Sequence[RunRecord], host: Mapping[str, object]
-) -> str | None:
+def _of_setting(pair: Sequence[Setting], runs: Sequence[RunRecord], host: Mapping[str, object]) -> str | None:
     knob = declarations().get(pair[0].knob)
     if knob is None:
         return None
@@ -96,7 +94,7 @@ def _of_period(knob: Declaration, pair: Sequence[Setting], runs: Sequence[RunRec
 def _name(setting: Setting) -> str:
     """Return e.g. "vm.dirty_expire_centisecs", "commit"."""
     if setting.knob == "mount.option":
-        return setting.value.partition("=")[0] if "=" in setting.value else dict(setting.options).get("option", "")
+        return dict(setting.options).get("option") or setting.value.partition("=")[0]
     return setting_name(setting.knob, dict(setting.options))
 
 
