@@ -59,6 +59,14 @@ class Safety(StrEnum):
     NOT_JUDGED = "not judged"
 
 
+class Need(StrEnum):
+    """What a machine or a run must have for a setting to have any effect, worded as the reason why it had none."""
+
+    SWAP = "this machine has no swap"
+    WRITES = "no run wrote anything"
+    WRITE_BACK = "no dirty page was written back during a run"
+
+
 class Consequence(JsonObject, frozen=True, rename={"safety": "class", "sentence": "consequence"}):
     """The effect of a setting on the safety of data, as one sentence without the full stop."""
 
@@ -116,6 +124,14 @@ class Declaration:
     def consequence_of(self, setting: Setting) -> Consequence:
         """Return what this value does to the safety of data. Never raises: a stored trial may hold any value."""
         return self.consequences.get(setting.value.strip(), self.consequence)
+
+    def period_s(self, setting: Setting) -> float | None:
+        """Return after how many seconds this value first acts; None if it acts at once, or its period is not known."""
+        return None
+
+    def need_of(self, setting: Setting) -> Need | None:
+        """Return what this setting needs to have an effect; None for nothing in particular."""
+        return None
 
 
 @cache

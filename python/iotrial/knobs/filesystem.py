@@ -8,6 +8,7 @@ from typing import ClassVar
 from iotrial.knobs.declaration import (
     Consequence,
     Declaration,
+    Need,
     Scope,
     Stage,
     at_risk,
@@ -283,6 +284,17 @@ class MountOption(Declaration):
         value = setting.value.strip()
         exact = self.consequences.get(value)
         return exact or self.consequences.get(value.partition("=")[0], self.consequence)
+
+    def period_s(self, setting: Setting) -> float | None:
+        word, _, seconds = setting.value.strip().partition("=")
+        if word == "default" and dict(setting.options).get("option") == "commit":
+            return 5.0  # ext4's; btrfs waits 30 s
+        if word != "commit" or not seconds.isdecimal() or len(seconds) > 9:
+            return None
+        return float(seconds) or None  # 0 means the default
+
+    def need_of(self, setting: Setting) -> Need | None:
+        return Need.WRITES if setting.value.strip().partition("=")[0] == "commit" else None
 
 
 class FilesystemAge(Declaration):

@@ -8,6 +8,7 @@ from typing import ClassVar
 from iotrial.knobs.declaration import (
     Consequence,
     Declaration,
+    Need,
     Scope,
     Stage,
     at_risk,
@@ -138,6 +139,22 @@ class Sysctl(Declaration):
         "vm.vfs_cache_pressure": ("50", "100"),
     }
 
+    #: without swap, anonymous memory is not reclaimed; limits of dirty pages act through write-back
+    NEEDS: ClassVar[Mapping[str, Need]] = {
+        "vm.dirty_background_bytes": Need.WRITE_BACK,
+        "vm.dirty_background_ratio": Need.WRITE_BACK,
+        "vm.dirty_bytes": Need.WRITE_BACK,
+        "vm.dirty_expire_centisecs": Need.WRITES,
+        "vm.dirty_ratio": Need.WRITE_BACK,
+        "vm.dirty_writeback_centisecs": Need.WRITES,
+        "vm.swappiness": Need.SWAP,
+    }
+
+    #: keys whose value is a time after which the kernel acts, in hundredths of a second
+    PERIODS: ClassVar[frozenset[str]] = frozenset(
+        {"vm.dirty_expire_centisecs", "vm.dirty_writeback_centisecs", "fs.xfs.xfssyncd_centisecs"}
+    )
+
     #: sources: Documentation/admin-guide/sysctl/vm.rst and admin-guide/xfs.rst
     consequences: Mapping[str, Consequence] = {
         **dict.fromkeys(
@@ -166,6 +183,15 @@ class Sysctl(Declaration):
 
     def consequence_of(self, setting: Setting) -> Consequence:
         return self.consequences.get(dict(setting.options).get("key", ""), self.consequence)
+
+    def period_s(self, setting: Setting) -> float | None:
+        value = setting.value.strip()
+        if dict(setting.options).get("key") not in self.PERIODS or not value.isdecimal() or len(value) > 9:
+            return None
+        return int(value) / 100.0
+
+    def need_of(self, setting: Setting) -> Need | None:
+        return self.NEEDS.get(dict(setting.options).get("key", ""))
 
 
 class GuestSysctl(Declaration):

@@ -6,7 +6,7 @@ from iotrial.lab.target import Target
 
 
 def facts(target: Target) -> dict[str, object]:
-    """Return kernel, processor, memory, distribution, virtualisation and clock of a target. Unknown facts are left out."""
+    """Return kernel, processor, memory, swap, distribution, virtualisation and clock of a target, as far as known."""
     found: dict[str, object] = {
         "kernel": target.read("/proc/sys/kernel/osrelease"),
         "machine": target.name,
@@ -23,6 +23,8 @@ def facts(target: Target) -> dict[str, object]:
     for line in (target.read_or_none("/proc/meminfo") or "").splitlines():
         if line.startswith("MemTotal:"):
             found["memory_bytes"] = int(line.split()[1]) * 1024
+        elif line.startswith("SwapTotal:"):
+            found["swap_bytes"] = int(line.split()[1]) * 1024
     for line in (target.read_or_none("/etc/os-release") or "").splitlines():
         if line.startswith("PRETTY_NAME="):
             found["system"] = line.partition("=")[2].strip('"')

@@ -11,6 +11,7 @@ from iotrial.paths import store_path
 from iotrial.report.analysed import Analysed, analysed
 from iotrial.report.analyses import Analyses, Key
 from iotrial.report.document import Document, build_document
+from iotrial.report.not_tried import without_not_tried
 from iotrial.stats.analyse import Spec, analyse
 from iotrial.stats.model import Analysis, FinalAnalysis
 from iotrial.store import Store
@@ -108,6 +109,7 @@ def _document(
     if final is not None and (final.blocks, final.unused) == (data.blocks, data.unused):
         # remarks only precede the notes
         analysis = replace(final.analysis, notes=(*data.remarks, *final.analysis.notes))
+        analysis = without_not_tried(data, analysis)
     else:
         if on_analysis is not None:
             on_analysis(len(data.ends))
@@ -133,4 +135,4 @@ def _summary(data: TrialData, key: Key | None, stored: Analyses, share: int) -> 
 def _analysis(data: TrialData, share: int = 1) -> Analysis:
     header = data.trial.header
     spec = spec_of(header, alpha=header.alpha / share)
-    return analyse(spec, data.blocks, unused=data.unused, remarks=data.remarks)
+    return without_not_tried(data, analyse(spec, data.blocks, unused=data.unused, remarks=data.remarks))

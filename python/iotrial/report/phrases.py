@@ -334,7 +334,9 @@ def _change(ratio: float) -> str:
 
 
 def reason_in_words(reason: str) -> str:
-    """Return a reason of the analysis as a clause; an unknown one with underscores replaced."""
+    """Return a reason of the analysis as a clause: a clause as it is, an unknown code with underscores replaced."""
+    if " " in reason:
+        return escape(reason)
     return REASONS.get(reason, escape(reason).replace("_", " "))
 
 

@@ -1,0 +1,125 @@
+"""Withholds *equivalent* where no run could feel the setting: too short for its period, without swap, without writes.
+
+Only equivalence is withheld; a direction that was shown stays. Nothing is withheld on what is not known: a run without a
+wall time, a level without a known period, a machine whose swap was not recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+
+from iotrial.design.plan import condition_key
+from iotrial.knobs.declaration import Declaration, Need, declarations
+from iotrial.stats.model import Analysis, Effect, Verdict
+from iotrial.store.model import RunRecord, TrialData
+from iotrial.study.model import Level, Setting, Study, setting_name
+from iotrial.units import format_duration
+
+#: the reason of such an effect begins with it
+NOT_TRIED = "not tried: "
+
+
+def without_not_tried(data: TrialData, analysis: Analysis) -> Analysis:
+    """Return the analysis; an equivalent effect of a setting that no run could feel is undecided, with the reason."""
+    return replace(analysis, effects=tuple(_judged(data, effect) for effect in analysis.effects))
+
+
+def _judged(data: TrialData, effect: Effect) -> Effect:
+    why = _why_not(data, effect) if effect.verdict is Verdict.EQUIVALENT else None
+    if why is None:
+        return effect
+    return replace(effect, verdict=Verdict.INCONCLUSIVE, detectably=None, reason=f"{NOT_TRIED}{why}")
+
+
+def _why_not(data: TrialData, effect: Effect) -> str | None:
+    """Return why no run could feel what the two levels set differently; None if one could, or it is not known."""
+    levels = _levels(data.trial.header.study, effect)
+    if levels is None:
+        return None
+    runs = list(_runs_of(data.runs, effect))
+    reasons = [
+        _of_setting(pair, runs, data.trial.header.host)
+        for pair in _pairs(*levels)
+        if len({one.value for one in pair}) > 1
+    ]
+    return reasons[0] if runs and reasons and None not in reasons else None
+
+
+def _levels(study: Study, effect: Effect) -> tuple[Level, Level] | None:
+    try:
+        factor = study.factor(effect.factor)
+        return factor.level(effect.level), factor.level(effect.reference)
+    except KeyError:
+        return None  # an interaction, or the arm of a race
+
+
+def _pairs(level: Level, reference: Level) -> Iterator[tuple[Setting, ...]]:
+    """Yield the settings of both levels, those of one knob together."""
+    found: dict[str, list[Setting]] = {}
+    for setting in (*level.settings, *reference.settings):
+        found.setdefault(setting_name(setting.knob, dict(setting.options)), []).append(setting)
+    yield from map(tuple, found.values())
+
+
+def _runs_of(runs: Sequence[RunRecord], effect: Effect) -> Iterator[RunRecord]:
+    key = None if effect.kind == "pooled" else condition_key(effect.workload, effect.condition)
+    for run in runs:
+        own = run.condition == key if key else f"workload={effect.workload}" in run.condition.split(",")
+        if own and run.treatment.get(effect.factor) in (effect.level, effect.reference) and not run.failure:
+            yield run
+
+
+def _of_setting(pair: Sequence[Setting], runs: Sequence[RunRecord], host: Mapping[str, object]) -> str | None:
+    knob = declarations().get(pair[0].knob)
+    if knob is None:
+        return None
+    return _of_period(knob, pair, runs) or _of_need(knob.need_of(pair[0]), runs, host)
+
+
+def _of_period(knob: Declaration, pair: Sequence[Setting], runs: Sequence[RunRecord]) -> str | None:
+    periods = [period for one in pair if (period := knob.period_s(one)) is not None]
+    walls = [wall for run in runs if (wall := _number(run, "wall")) is not None]
+    if len(periods) < 2 or len(walls) < len(runs) or median(walls) >= min(periods):
+        return None
+    shortest, longest = format_duration(min(periods)), format_duration(max(periods))
+    name = _name(pair[0])
+    return (
+        f"runs of {format_duration(median(walls))} are shorter than the {shortest} of {name}; "
+        f"a run must last at least {longest} to feel both levels"
+    )
+
+
+def _name(setting: Setting) -> str:
+    """Return e.g. "vm.dirty_expire_centisecs", "commit"."""
+    if setting.knob == "mount.option":
+        return dict(setting.options).get("option") or setting.value.partition("=")[0]
+    return setting_name(setting.knob, dict(setting.options))
+
+
+def _of_need(need: Need | None, runs: Sequence[RunRecord], host: Mapping[str, object]) -> str | None:
+    match need:
+        case Need.SWAP:
+            lacking = host.get("swap_bytes") == 0
+        case Need.WRITES:
+            lacking = all(_none(run, "device_write_bytes", "device_write_bytes_synced") for run in runs)
+        case Need.WRITE_BACK:
+            lacking = all(_none(run, "device_write_bytes", "system_pages_written_back") for run in runs)
+        case _:
+            lacking = False
+    return need.value if need is not None and lacking else None
+
+
+def _none(run: RunRecord, *names: str) -> bool:
+    """Return whether all of these counters are known and zero, and the run wrote to no other device."""
+    return all(_number(run, name) == 0.0 for name in names) and not _wrote_elsewhere(run)
+
+
+def _wrote_elsewhere(run: RunRecord) -> bool:
+    """Return whether the run used another device and wrote anything, to whichever."""
+    return bool(_number(run, "work_elsewhere_bytes")) and _number(run, "work_written_bytes") != 0.0
+
+
+def _number(run: RunRecord, name: str) -> float | None:
+    return run.responses.get(name, run.evidence.get(name))

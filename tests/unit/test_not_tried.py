@@ -1,0 +1,129 @@
+"""Equivalence is withheld where no run could feel the setting, and only there: simulated trials."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+import pytest
+from factorial_trials import conducted
+
+from iotrial.report.document import Document
+from iotrial.report.not_tried import without_not_tried
+from iotrial.report.phrases import reason_in_words
+from iotrial.stats.model import Conclusion, Effect
+from iotrial.store.model import TrialData
+from values import replace
+
+EXPIRE = ('knob = "sysctl"\nkey = "vm.dirty_expire_centisecs"', '["100", "12000"]')
+COMMIT = ('knob = "mount.option"\noption = "commit"', '["commit=1", "commit=120"]')
+LIMIT = ('knob = "sysctl"\nkey = "vm.dirty_ratio"', '["20", "40"]')
+SWAPPINESS = ('knob = "sysctl"\nkey = "vm.swappiness"', '["10", "60"]')
+PRESSURE = ('knob = "sysctl"\nkey = "vm.vfs_cache_pressure"', '["50", "100"]')
+WRITES = {"device_write_bytes": 4096.0, "device_write_bytes_synced": 8192.0, "system_pages_written_back": 1.0}
+NOTHING = dict.fromkeys(WRITES, 0.0)
+
+
+def text(knob: str, levels: str) -> str:
+    return f"""\
+[study]
+name = "own/felt"
+question = "Does it matter?"
+
+[budget]
+time = "90 s"
+
+[[factor]]
+name = "setting"
+{knob}
+levels = {levels}
+
+[[workload]]
+name = "probe"
+kind = "command"
+argv = ["true"]
+"""
+
+
+@cache
+def trial(factor: tuple[str, str], effect: float) -> Document:
+    """Return a simulated trial of two levels with the second one's log effect."""
+    first = factor[1].split('"')[1]
+    return conducted(
+        text(*factor), lambda levels: 0.0 if levels["setting"] == first else effect, blocks=60, sd=0.005
+    )
+
+
+def judged(
+    factor: tuple[str, str],
+    *,
+    wall_s: float,
+    evidence: Mapping[str, float],
+    swap_bytes: int | None = None,
+    effect: float = 0.0,
+) -> Effect:
+    """Return the effect on the wall time where every run took ``wall_s`` seconds and counted this."""
+    document = trial(factor, effect)
+    data: TrialData = document.data
+    header = replace(data.trial.header, host={} if swap_bytes is None else {"swap_bytes": swap_bytes})
+    runs = tuple(replace(run, responses={"wall": wall_s}, evidence=dict(evidence)) for run in data.runs)
+    data = replace(data, trial=replace(data.trial, header=header), runs=runs)
+    return without_not_tried(data, document.analysis).effects[0]
+
+
+@pytest.mark.parametrize(("factor", "name"), [(EXPIRE, "vm.dirty_expire_centisecs"), (COMMIT, "commit")])
+def test_short_runs_have_not_tried_a_period(factor: tuple[str, str], name: str) -> None:
+    found = judged(factor, wall_s=0.062, evidence=WRITES)
+    assert found.conclusion is Conclusion.UNDECIDED
+    assert reason_in_words(str(found.reason)) == (
+        f"not tried: runs of 62 ms are shorter than the 1 s of {name}; "
+        f"a run must last at least 2 min to feel both levels"
+    )
+
+
+@pytest.mark.parametrize("factor", [EXPIRE, COMMIT])
+def test_runs_longer_than_a_period_that_write_are_equivalent(factor: tuple[str, str]) -> None:
+    assert judged(factor, wall_s=1.5, evidence=WRITES).conclusion.equivalent
+
+
+@pytest.mark.parametrize(
+    ("factor", "why"),
+    [
+        (EXPIRE, "not tried: no run wrote anything"),
+        (COMMIT, "not tried: no run wrote anything"),
+        (LIMIT, "not tried: no dirty page was written back during a run"),
+    ],
+)
+def test_long_runs_that_write_nothing_have_not_tried_it(factor: tuple[str, str], why: str) -> None:
+    found = judged(factor, wall_s=300.0, evidence=NOTHING)
+    assert (found.conclusion, found.reason) == (Conclusion.UNDECIDED, why)
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        WRITES,
+        {},  # not known
+        {**NOTHING, "work_elsewhere_bytes": 4096.0, "work_written_bytes": 4096.0},
+    ],
+)
+def test_a_limit_of_dirty_pages_is_tried_by_runs_that_write_or_may_have(
+    evidence: Mapping[str, float],
+) -> None:
+    assert judged(LIMIT, wall_s=0.062, evidence=evidence).conclusion.equivalent
+
+
+@pytest.mark.parametrize(("swap_bytes", "tried"), [(0, False), (1 << 30, True), (None, True)])
+def test_swappiness_is_not_tried_without_swap(swap_bytes: int | None, tried: bool) -> None:
+    found = judged(SWAPPINESS, wall_s=300.0, evidence=WRITES, swap_bytes=swap_bytes)
+    assert found.conclusion.equivalent is tried
+    assert found.reason == (None if tried else "not tried: this machine has no swap")
+
+
+def test_a_direction_that_was_shown_stays() -> None:
+    found = judged(EXPIRE, wall_s=0.062, evidence=NOTHING, effect=0.3)
+    assert (found.verdict.value, found.reason) == ("slower", None)
+
+
+def test_a_setting_without_a_need_is_judged_as_before() -> None:
+    assert judged(PRESSURE, wall_s=0.062, evidence=NOTHING, swap_bytes=0).conclusion.equivalent
