@@ -160,7 +160,7 @@ def test_every_study_runs_one_block_of_every_default_condition(name: str, state:
     resolved(select(catalogue.find(name)))
     before = host_state()
     done = iotrial("run", name, "--blocks", "1", "--no-stop", "--time", "30min", "--json", timeout=1800)
-    assert done.returncode in (0, 3), done.stderr
+    assert done.returncode in (0, 3, 6), done.stderr
     report = json.loads(done.stdout)
     assert report["effects"]
     assert not any(effect["failures"] for effect in report["effects"])

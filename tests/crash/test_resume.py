@@ -30,6 +30,8 @@ alone = pytest.mark.alone
 SETTINGS = pytest.param("settings", marks=alone)
 
 KILLED = -9
+#: done, with or without an interval: the trials here have few blocks
+ENDED = (0, 6)
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 #: one block with controls and one without
 BLOCKS = "2"
@@ -102,7 +104,7 @@ def own_start(place: Site, request: pytest.FixtureRequest) -> Iterator[None]:
 
 def restored(place: Site) -> None:
     ended = place.run("restore")
-    assert ended.status == 0, f"{ended.stdout}{ended.stderr}"
+    assert ended.status in ENDED, f"{ended.stdout}{ended.stderr}"
 
 
 def forget(place: Site) -> None:
@@ -112,7 +114,7 @@ def forget(place: Site) -> None:
 
 def undisturbed(place: Site, study: str, blocks: str = BLOCKS) -> tuple[dict[str, object], float]:
     ended = start(place, study, blocks=blocks)
-    assert ended.status in (0, 3), ended.stderr
+    assert ended.status in (0, 3, 6), ended.stderr
     found = plan_as_stored(place)
     forget(place)
     return found, ended.seconds
@@ -136,7 +138,7 @@ def killed_and_resumed_until_done(place: Site, study: str, kills: int) -> None:
     if ended.status == 2:  # killed while it wrote the report of a finished trial
         assert "nothing to resume" in ended.stderr
         ended = place.run("report", "--json")
-    assert ended.status in (0, 3), ended
+    assert ended.status in (0, 3, 6), ended
     assert plan_as_stored(place) == wanted
     gaps = query(place, "SELECT count(*) FROM block_end WHERE gap = 1")[0][0]
     attempts = query(place, "SELECT count(*) FROM state WHERE state = 'running'")[0][0]
@@ -172,7 +174,7 @@ def killed_around_runs(place: Site, study: str, wanted: dict[str, object], steps
         assert start(place, study, die_at=number, kinds=("store",)).status == KILLED
         assert plan_as_stored(place)["runs"] == runs[: (number + 1) // 2]
         restored(place)
-        assert place.run("resume", "--json").status in (0, 3)
+        assert place.run("resume", "--json").status in (0, 3, 6)
         assert plan_as_stored(place) == wanted
         forget(place)
 
@@ -212,7 +214,7 @@ def test_a_trial_that_ended_and_is_continued_is_one_that_never_ended(place: Site
     first = json.loads(start(place, study).stdout)
     before = everything(place)
     ended = continued(place)
-    assert ended.status == 0, ended.stderr
+    assert ended.status in ENDED, ended.stderr
     assert everything(place)[: len(before)] == before, "a stored run was lost or changed"
     assert plan_as_stored(place) == wanted
     assert query(place, "SELECT count(*) FROM block_end WHERE gap = 1") == [(0,)]
@@ -245,7 +247,7 @@ def test_killed_while_it_is_continued_a_trial_is_resumed_to_its_new_limits(place
     wanted, length = undisturbed(place, "settings", blocks="4")
     draw = drawn()
     for _ in range(3):
-        assert start(place, "settings").status == 0
+        assert start(place, "settings").status in ENDED
         ended = continued(place, kill_after=draw.uniform(0, length))
         restored(place)
         if states(place)[-1] == "done" and len(states(place)) == 2:
@@ -253,7 +255,7 @@ def test_killed_while_it_is_continued_a_trial_is_resumed_to_its_new_limits(place
         elif states(place)[-1] == "running":
             assert place.run("continue").status == 2, "what was cut off is resumed first"
             ended = place.run("resume", "--json")
-            assert ended.status == 0, ended.stderr
+            assert ended.status in ENDED, ended.stderr
         assert plan_as_stored(place) == wanted
         assert len(query(place, "SELECT text FROM event WHERE kind = 'continued'")) == 1
         forget(place)
@@ -264,11 +266,11 @@ def test_killed_around_the_adding_of_a_run_while_it_is_continued(place: Site) ->
     runs: list[tuple[Any, ...]] = wanted["runs"]  # type: ignore[assignment]
     half = sum(run[1] < 2 for run in runs)
     for step in range(0, 2 * (len(runs) - half), 5):
-        assert start(place, "folder").status == 0
+        assert start(place, "folder").status in ENDED
         assert continued(place, die_at=step, kinds=("store",)).status == KILLED
         assert plan_as_stored(place)["runs"] == runs[: half + (step + 1) // 2]
         restored(place)
-        assert place.run("resume", "--json").status == 0
+        assert place.run("resume", "--json").status in ENDED
         assert plan_as_stored(place) == wanted
         forget(place)
 
@@ -316,7 +318,7 @@ def seal_again(connection: sqlite3.Connection) -> None:
     ],
 )
 def test_only_a_trial_that_is_done_can_be_continued(place: Site, state: str, says: str, hint: str) -> None:
-    assert start(place, "folder").status == 0
+    assert start(place, "folder").status in ENDED
     rewritten(place, f"UPDATE state SET state = '{state}' WHERE state = 'done'")
     before = everything(place)
     message = refusal(place)
@@ -337,7 +339,7 @@ def test_only_a_trial_that_is_done_can_be_continued(place: Site, state: str, say
     ],
 )
 def test_on_another_machine_or_lab_a_trial_is_not_continued(place: Site, change: str, says: str) -> None:
-    assert start(place, "settings").status == 0
+    assert start(place, "settings").status in ENDED
     rewritten(place, f"UPDATE trial SET {change}")
     before = everything(place)
     message = refusal(place)
@@ -349,7 +351,7 @@ def test_on_another_machine_or_lab_a_trial_is_not_continued(place: Site, change:
 
 
 def test_an_imported_trial_is_not_continued(place: Site) -> None:
-    assert start(place, "folder").status == 0
+    assert start(place, "folder").status in ENDED
     file = place.folder / "elsewhere.iotrial"
     assert place.run("export", "1", str(file), "--force").status == 0
     forget(place)
@@ -359,7 +361,7 @@ def test_an_imported_trial_is_not_continued(place: Site) -> None:
 
 
 def test_a_trial_that_runs_is_not_continued(place: Site) -> None:
-    assert start(place, "folder").status == 0
+    assert start(place, "folder").status in ENDED
     pid, began = os.getpid(), Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
     rewritten(
         place,
@@ -390,14 +392,14 @@ def test_a_decided_trial_is_continued_only_where_that_is_wanted(place: Site) -> 
     path.write_text(DECIDED)
     argv = ("run", str(path), "--on", str(place.home), "--seed", "23", "--trust", "--json")
     ended = place.run(*argv)
-    assert ended.status == 0, ended.stderr
+    assert ended.status in ENDED, ended.stderr
     first = json.loads(ended.stdout)
     assert {effect["verdict"] for effect in first["effects"] if effect["primary"]} == {"slower"}
     message = refusal(place)
     assert "is decided" in message
     assert "--no-stop" in message
     ended = continued(place, "--no-stop")
-    assert ended.status == 0, ended.stderr
+    assert ended.status in ENDED, ended.stderr
     report = json.loads(ended.stdout)
     assert report["effects"][0]["blocks"] == first["effects"][0]["blocks"] + 2
     forget(place)

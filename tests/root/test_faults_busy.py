@@ -34,7 +34,7 @@ def test_a_command_that_stays_in_the_lab_with_an_open_file_is_ended_and_the_tria
     # cold: each run unmounts the file system that the previous run was in
     study.write_text(study.read_text().replace('"as-is"', '"cold"'))
     done = iotrial("run", str(study), "--trust", "--json")
-    assert done.returncode in (0, 3), done.stderr
+    assert done.returncode in (0, 3, 6), done.stderr
     assert len(stored_runs(state)) >= 6
     assert failures_of(state) == []
     assert processes_with("83171") == []

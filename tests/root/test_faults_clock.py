@@ -81,7 +81,7 @@ def test_a_clock_that_is_set_back_does_not_touch_a_trial(
     trial.until_runs(10)
     when.touch()
     status, out, err = trial.end()
-    assert status in (0, 3), err
+    assert status in (0, 3, 6), err
     report = report_of(out)
     assert report["trial"]["state"] in ("done", "invalid")
     assert 0 <= report["trial"]["duration_s"] < HOUR
@@ -112,7 +112,7 @@ def test_after_sigkill_and_a_clock_set_back_the_budget_counts_what_was_spent(
     assert iotrial("restore").returncode == 0
     budget = ceil(spent) + 2
     done = iotrial("resume", "--json", "--time", f"{budget}s", env=environment)
-    assert done.returncode in (0, 3), done.stderr
+    assert done.returncode in (0, 3, 6), done.stderr
     later = [run["started_s"] for run in stored_runs(state)[before:]]
     assert spent <= min(later)
     # the budget was checked just before that run began

@@ -212,7 +212,7 @@ def test_a_loop_device_taken_by_a_stranger_is_named_blocks_no_other_trial_and_ca
             assert (queue / "read_ahead_kb").read_text() == "64\n"
             # an unrelated trial, on another device, starts and finishes
             other = iotrial("run", command_study(tmp_path, ["test", "-n", "{word}"], lab="image"))
-            assert other.returncode in (0, 3), other.stderr
+            assert other.returncode in (0, 3, 6), other.stderr
             number = max(kept)
             before = json.loads((state / "journal" / f"{number:06d}.entry").read_text().splitlines()[0])
             unknown = iotrial("restore", "--accept", str(number), "--accept", "999")

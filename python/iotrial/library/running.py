@@ -27,7 +27,7 @@ from iotrial.study.trust import unmet
 
 # Rejected because they print something other than a report, or nothing; ``run`` itself adds --json.
 _REFUSED = ("--json", "--rehearse", "--help", "-h")
-_INVALID, _FAIL_IF = 3, 4
+_INVALID, _FAIL_IF, _NO_ANSWER = 3, 4, 6
 
 
 def run(
@@ -54,7 +54,7 @@ def run(
     with tempfile.TemporaryDirectory(prefix="iotrial-study-") as folder:
         name, *trust = _named(study, Path(folder))
         status, out, err = _program(["run", name, *options, *trust, "--json"], store)
-    if status in (0, _INVALID, _FAIL_IF) or (status > 128 and out):
+    if status in (0, _INVALID, _FAIL_IF, _NO_ANSWER) or (status > 128 and out):
         return trial(_id_in(out, err, status), store)
     raise _error(status, err)
 
@@ -85,7 +85,7 @@ def try_(
             "try_: the command is empty", hint='such as ["cat", "data.bin"], or a line for the shell'
         )
     status, out, err = _program(["try", *filter(None, named), *options, "--json", "--", *words], store)
-    if status in (0, _INVALID, _FAIL_IF) or (status > 128 and out):
+    if status in (0, _INVALID, _FAIL_IF, _NO_ANSWER) or (status > 128 and out):
         return trial(_id_in(out, err, status), store)
     raise _error(status, err)
 
