@@ -242,7 +242,7 @@ def test_a_user_is_asked_about_files_of_others_and_not_about_his_own_or_roots(
         timeout=60,
         check=False,
     )
-    assert done.returncode == (2 if asked else 0), done.stderr
+    assert done.returncode == (2 if asked else 6), done.stderr
     assert ("comes from elsewhere" in done.stderr) == asked
 
 

@@ -224,7 +224,7 @@ def test_what_goes_on_after_a_killed_recording_is_named_and_ended_on_request(
         (("-o", "t"), "expected a command or --pid"),
         (("-o", "t", "--pid", "1", "--", "true"), "expected a command or --pid"),
         (("-o", "t", "--", "no-such-program"), "no-such-program: no such program"),
-        (("-o", "t", "--pid", "999999999"), "no process has the number 999999999"),
+        (("-o", "t", "--pid", "4194303"), "no process has the number 4194303"),
         (("-o", "missing/t", "--", "true"), "there is no folder missing"),
         (("-o", ".", "--", "true"), ". is a folder"),
         (("-o", "t", "--buffer", "1 KiB", "--", "true"), "--buffer 1 KiB: expected 4 KiB to 1 GiB"),

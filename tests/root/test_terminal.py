@@ -90,7 +90,8 @@ def test_ctrl_c_twice_ends_a_trial_with_a_partial_report_and_a_whole_terminal(st
     terminal.wait_for("next: ")
     following = read_standing(state / "trials.standing.json")
     assert following is not None
-    assert (following.trial, following.study, following.budget_s) == (1, "files/permissions", 60.0)
+    assert (following.trial, following.study) == (1, "files/permissions")
+    assert 30 < following.budget_s <= 60
     terminal.press("\x03")
     terminal.press("\x03")
     assert terminal.status() == 128 + signal.SIGINT

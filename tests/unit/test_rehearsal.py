@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from iotrial.design.plan import Plan
-from iotrial.runner.rehearsal import ShortPlan, cut_down
+from iotrial.runner.rehearsal import ShortPlan, cut_down, too_large_to_be_warm
 from iotrial.study import catalogue
 from iotrial.study.model import Study
 from iotrial.study.reader import read_study
@@ -76,3 +76,9 @@ def test_of_a_large_design_so_many_runs_are_made_that_each_level_occurs() -> Non
         (factor.name, level.label) for factor in study.treatment_factors for level in factor.levels
     }
     assert [run.slot for run in runs] == sorted(run.slot for run in runs)
+
+
+def test_files_larger_than_the_memory_cannot_be_warm_also_where_a_level_names_their_size() -> None:
+    study = catalogue.find("files/permissions")  # its sizes are levels such as "10 KiB"
+    assert dict(too_large_to_be_warm(study, 1)).keys() == {one.name for one in study.workloads}
+    assert not list(too_large_to_be_warm(study, 1 << 50))

@@ -150,7 +150,7 @@ def _name(wish: Wish, varied: str) -> str:
         wish.replay, wish.bundles, wish.stdout,
     )  # fmt: skip
     digest = hashlib.sha256(repr(asked).encode("utf-8", "surrogateescape")).hexdigest()[:6]
-    words = [_NAME.sub("-", text)[:32].strip(".-") for text in (varied, command)]
+    words = [_NAME.sub("-", text)[:24].strip(".-") for text in (varied, command)]
     return "-".join([*filter(None, words), digest])
 
 

@@ -123,7 +123,9 @@ def _own_file(path: Path, *, read_only: bool) -> Path:
             break
         if found.st_uid not in own_users():
             raise _foreign(path, f"is a link of user {found.st_uid}, and is not followed")
-        path = path.parent / path.readlink()
+        link, path = path, path.parent / path.readlink()
+        if not path.parent.is_dir():
+            raise _foreign(link, f"is a link into {path.parent}, which is no folder")
     else:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     for end in ("", *_SIDES):
