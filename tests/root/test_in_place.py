@@ -75,6 +75,7 @@ def contents(folder: Path) -> dict[str, str]:
 
 def attempt(*words: str, check: int = 0) -> dict[str, Any]:
     done = iotrial("try", *words[: words.index("--")], "--json", *words[words.index("--") :], check=check)
+    assert done.stdout, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 

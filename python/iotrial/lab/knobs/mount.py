@@ -255,7 +255,7 @@ class MountOption(MountKnob, declared.MountOption):
 
     def today(self, subject: RunContext, setting: Setting) -> str:
         place = subject.place
-        if not isinstance(place, InPlace):
+        if not isinstance(place, InPlace) or place.filesystem != "ext4":
             return "default"
         shown = option_today(subject.target, place, self._about(setting, (setting.value,)))
         return "default" if shown == "not shown" else shown
