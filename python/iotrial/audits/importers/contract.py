@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from iotrial.audits.model import Observation
 from iotrial.errors import RequestError
@@ -117,6 +119,14 @@ class Format:
 def label(text: object) -> str:
     """Return a label on one line and of limited length."""
     return " ".join(str(text).split())[:MAX_LABEL] or "(empty)"
+
+
+def json_of(source: Source) -> Any:
+    """Parse the file as one JSON document. Raises RequestError."""
+    try:
+        return json.loads(source.text)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"{source.name}: not JSON ({str(error)[:100]})") from None
 
 
 def open_source(path: Path, *, name: str, label: str | None, alone: bool) -> Source:

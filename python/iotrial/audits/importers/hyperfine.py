@@ -6,7 +6,6 @@ command that occurs twice was measured in two series. Format: the tool's own doc
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from iotrial.audits.importers.contract import (
@@ -15,6 +14,7 @@ from iotrial.audits.importers.contract import (
     Imported,
     ReadOptions,
     Source,
+    json_of,
     label,
 )
 from iotrial.audits.model import Observation
@@ -30,10 +30,7 @@ def recognises(text: str) -> bool:
 
 
 def read(source: Source, _: ReadOptions) -> Imported:
-    try:
-        document = json.loads(source.text)
-    except (ValueError, RecursionError) as error:
-        raise RequestError(f"{source.name}: not JSON ({str(error)[:100]})") from None
+    document = json_of(source)
     results = document.get("results") if isinstance(document, dict) else None
     if not isinstance(results, list):
         raise RequestError(f"{source.name}: not a hyperfine export: it has no list of results")

@@ -5,13 +5,12 @@ Their summaries (mean, median, stddev, complexity) are left out.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
 from xml.etree import ElementTree
 
-from iotrial.audits.importers.contract import Format, Imported, ReadOptions, Source, label
+from iotrial.audits.importers.contract import Format, Imported, ReadOptions, Source, json_of, label
 from iotrial.audits.model import Observation
 from iotrial.errors import RequestError
 from iotrial.units import measured
@@ -30,10 +29,7 @@ def read(source: Source, _: ReadOptions) -> Imported:
     """The repeats of each benchmark. Raises RequestError if the file is damaged or has summaries only."""
     if source.text.lstrip().startswith("<"):
         return _phoronix(source)
-    try:
-        document = json.loads(source.text)
-    except (ValueError, RecursionError) as error:
-        raise RequestError(f"{source.name}: not JSON ({str(error)[:100]})") from None
+    document = json_of(source)
     rows = document.get("benchmarks") if isinstance(document, dict) else None
     if not isinstance(rows, list):
         raise RequestError(f"{source.name}: it has no list of benchmarks")
