@@ -40,6 +40,7 @@ import machine_trees  # noqa: E402
 import test_applied  # noqa: E402
 
 from iotrial import cli  # noqa: E402
+from iotrial.cli.finish import EXIT_NO_ANSWER  # noqa: E402
 from iotrial.cli.verbs.restore import command as restore_verb  # noqa: E402
 from iotrial.errors import IotrialError  # noqa: E402
 from iotrial.lab.journal import Journal  # noqa: E402
@@ -133,7 +134,8 @@ def _run(root: Path, *words: str, cwd: Path | None = None, killed_after: int = 0
                 Path("/dev/shm/iotrial-cut-said").write_text(text)
             os._exit(status)
     _, ended_with = os.waitpid(pid, 0)
-    if ended_with and not (killed_after and os.WIFSIGNALED(ended_with)):
+    no_answer = os.waitstatus_to_exitcode(ended_with) == EXIT_NO_ANSWER  # after as few blocks as these have
+    if ended_with and not no_answer and not (killed_after and os.WIFSIGNALED(ended_with)):
         text = Path("/dev/shm/iotrial-cut-said")
         said_text = text.read_text() if text.exists() else ""
         text.unlink(missing_ok=True)
