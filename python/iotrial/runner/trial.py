@@ -340,7 +340,9 @@ class Conductor:
                 ):
                     if note:
                         self._note_outside(note)
-                if note := rewritten_note(condition.workload, touched):
+                if note := rewritten_note(
+                    condition.workload, touched, subject.place.data or subject.place.root
+                ):
                     self._note_outside(note)
                 if state.startswith("cold") and uncounted(subject.place):
                     kind = str(subject.place.facts()["filesystem"])
