@@ -235,7 +235,6 @@ def runs_sections(drawn: Figures) -> Iterator[Section]:
             tuple(blocks),
             id="runs",
             lede=drawn.runs_reading,
-            nav="Runs in time",
             folded=True,
             view=View.PAGE,
         )
@@ -258,7 +257,6 @@ def runs_sections(drawn: Figures) -> Iterator[Section]:
             tuple(blocks),
             id="latency",
             lede=LATENCY_READING,
-            nav="Latency",
             folded=True,
             view=View.PAGE,
         )
