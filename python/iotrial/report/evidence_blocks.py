@@ -40,7 +40,7 @@ _LEVEL_LEDE = (
     "activity on the machine."
 )
 _MOST_ON_SCREEN = 3
-#: most conditions whose requests are listed
+#: most conditions with a list of requests
 _MOST_CONDITIONS = 3
 #: with fewer requests, their times are not shown
 _FEW = 10

@@ -529,7 +529,7 @@ def _losses(document: Document) -> Iterator[Section]:
         rows = [
             (escape(one.rule), escape(one.level or "–"), f"{one.count}") for one in document.analysis.void
         ]
-        blocks.append(table(("~rule", "~level whose check failed", ">blocks"), rows))
+        blocks.append(table(("~rule", "~level with the failed check", ">blocks"), rows))
     if document.void:
         every = [
             (one.condition.text, f"{one.block}", one.rule, one.level, _seconds(one.at_s))

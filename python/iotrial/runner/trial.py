@@ -64,7 +64,7 @@ class Limits:
     """When to stop: seconds, complete blocks of each condition, and whether verdicts may stop it.
 
     ``time_s`` are seconds of measuring or, with ``report_s``, all until the answer: with the preparation, what is counted at
-    the end, and so many seconds for the report.
+    the end, and this many seconds for the report.
     """
 
     time_s: float

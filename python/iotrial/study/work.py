@@ -458,9 +458,7 @@ class FileSet(Work, frozen=True, kw_only=True):
     ] = 0
     contiguous: Annotated[
         bool,
-        Meta(
-            description="draw whole runs of neighbours, for work whose cost depends on how close inodes lie"
-        ),
+        Meta(description="draw whole runs of neighbours, for work that depends on how close inodes lie"),
     ] = False
     size_bytes: Annotated[Size, Meta(ge=0, le=1 << 44, description="size of each file")] = 4096
     content: Annotated[
