@@ -30,7 +30,8 @@ from iotrial.units import converted, scale_of
 _UNITS = (
     ("mib_per_s", "MiB/s"), ("mb_per_s", "MB/s"), ("kib_per_s", "KiB/s"), ("kb_per_s", "kB/s"), ("gb_per_s", "GB/s"),
     ("bytes_per_s", "B/s"), ("ops_per_s", "1/s"), ("per_s", "1/s"), ("mb_s", "MB/s"), ("mib_s", "MiB/s"),
-    ("kib_s", "KiB/s"), ("kb_s", "kB/s"), ("iops", "1/s"), ("seconds", "s"), ("percent", "%"),
+    ("kib_s", "KiB/s"), ("kb_s", "kB/s"), ("iops", "1/s"), ("rps", "1/s"), ("tps", "1/s"),
+    ("qps", "1/s"), ("seconds", "s"), ("percent", "%"),
     ("minutes", "min"), ("secs", "s"), ("sec", "s"), ("min", "min"), ("ms", "ms"), ("us", "us"), ("ns", "ns"),
     ("s", "s"), ("kib", "KiB"), ("mib", "MiB"), ("gib", "GiB"), ("kb", "kB"), ("mb", "MB"), ("gb", "GB"),
     ("bytes", "B"),

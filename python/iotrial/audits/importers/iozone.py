@@ -84,6 +84,8 @@ def read(source: Source, _: ReadOptions) -> Imported:
     kept = tuple(one for one in observations if one.value > 0.0)
     if len(kept) < len(found):
         unread.append("a value of 0 is a test that was not run, or was too fast for the clock")
+    if "Iozone: Performance Test" in source.text and "iozone test complete" not in source.text:
+        unread.append(f"{source.name}: what followed its last line (iozone ends with 'iozone test complete')")
     return Imported(kept, unread=tuple(unread))
 
 

@@ -194,7 +194,7 @@ _REFUSED: tuple[tuple[str, str, str], ...] = (
     ("hyperfine's AsciiDoc or Org output", r"\[cols=\"<,>,>,>,>\"\]|\| Command\s+\| Mean.*Relative.*\|-*\+.*", "use --export-json"),
     ("go test -json", r"\{\"Time\":\".*\"Action\":\".*", "import what `go test -bench . -count 10` prints without -json"),
     ("elbencho's text output", r"OPERATION\s+RESULT TYPE\s+FIRST DONE.*", "use --csvfile"),
-    ("kbench", r"FIO Benchmark Summary", f"import the results of its jobs: {_FIO}"),
+    ("kbench", r"FIO Benchmark Summary.*", f"import the results of its jobs: {_FIO}"),
     (
         "time (GNU, BSD, zsh or fish)",
         r".*[0-9]user\s+[0-9.]+system.*elapsed.*|\s*Command being timed: .*|\s*[0-9.]+ real\s+[0-9.]+ user\s.*"
@@ -203,12 +203,14 @@ _REFUSED: tuple[tuple[str, str, str], ...] = (
     ),
     ("perf stat", r"\s*Performance counter stats for .*", _TIME),
     ("ioping", r"--- .* ioping statistics ---|.*: request=[0-9]+ time=.*", "write the average of each run into a table"),
-    (
-        "a program whose output is not known here (ab, dbench, filebench, IOR, rados bench, redis-benchmark, stress-ng, wrk)",
-        r"This is ApacheBench.*|dbench version .*|Filebench Version .*|IOR-[0-9].*|Total time run:.*|====== .* ======"
-        r"|stress-ng: (?:info|metrc): .*|Running .* test @ .*",
-        _OWN_TABLE,
-    ),
+    ("ApacheBench", r"This is ApacheBench.*", _OWN_TABLE),
+    ("dbench", r"dbench version .*", _OWN_TABLE),
+    ("filebench", r"Filebench Version .*", _OWN_TABLE),
+    ("IOR", r"IOR-[0-9].*", _OWN_TABLE),
+    ("rados bench", r"Total time run:.*", _OWN_TABLE),
+    ("redis-benchmark's text output", r"====== .* ======", "use --csv"),
+    ("stress-ng", r"stress-ng: (?:info|metrc): .*", _OWN_TABLE),
+    ("wrk", r"Running .* test @ .*", _OWN_TABLE),
     ("a web page", r"(?i)<!doctype html.*|<html.*", _OWN_TABLE),
 )  # fmt: skip
 
@@ -217,7 +219,7 @@ def refusal(text: str) -> tuple[str, str] | None:
     """The name of a program whose output cannot be audited, and what to do instead; None if the text is of none."""
     lines = [line for line in text.split("\n", 200)[:200] if line.strip() and len(line) <= 4000]
     for title, pattern, hint in _REFUSED:
-        found = [re.fullmatch(pattern, line.strip("\r= ")) is not None for line in lines]
+        found = [re.fullmatch(pattern, line.strip()) is not None for line in lines]
         # a log has nothing but samples
         if any(found) if not title.startswith("a log") else len(found) > 1 and all(found):
             return title, hint
