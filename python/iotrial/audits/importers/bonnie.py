@@ -32,9 +32,15 @@ _TOO_FAST = "+++ in {0} places: too fast to be measured, so not in this audit"
 
 def recognises(text: str) -> bool:
     lines = text.split("\n", 400)[:400]
-    return any(len(line) < 2000 and _LINE_2.fullmatch(line) for line in lines) or (
+    return any(len(line) < 2000 and (_LINE_2.fullmatch(line) or _is_old(line)) for line in lines) or (
         "Sequential Output" in text[: 1 << 16] and "Sequential Input" in text[: 1 << 16]
     )
+
+
+def _is_old(line: str) -> bool:
+    """Return whether a line is one of bonnie++ 1.03: a size in the second field, and as many fields as it prints."""
+    fields = line.strip().split(",")
+    return _whole(fields, newer=False) and fields[1][-1:] in ("M", "G") and bool(_LINE_1.fullmatch(line.strip()))
 
 
 def read(source: Source, _: ReadOptions) -> Imported:

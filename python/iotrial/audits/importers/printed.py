@@ -10,14 +10,17 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 
 from iotrial.audits.importers.contract import MAX_ROWS, Format, Imported, ReadOptions, Source, label
 from iotrial.audits.model import Observation
 from iotrial.errors import RequestError
 from iotrial.units import measured
 
-_NUMBER = r"(?P<value>[0-9]+(?:\.[0-9]+)?)"
+_NUMBER = r"(?P<value>[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)"
 _LONGEST_LINE = 1000
+#: go's units: names of responses, and their units
+_GO_UNITS = {"ns/op": ("time", "ns"), "MB/s": ("rate", "MB/s"), "B/op": ("memory", "B"), "allocs/op": ("allocations", "1")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ def _line(pattern: str, response: str = "", unit: str = "") -> _Result:
     return _Result(re.compile(pattern), response, unit)
 
 
-_GO = r"(?P<benchmark>Benchmark\S{0,150})\s+[0-9]+\s(?:.*\s)?"
+_GO = r"(?P<benchmark>Benchmark\S{0,150})\s+[0-9]+\s+"
 _YCSB = r"\[(?P<operation>[A-Z][A-Z_-]{0,40})\], "
 _PROGRAMS = (
     _Program(
@@ -110,11 +113,8 @@ _PROGRAMS = (
         "go test -bench",
         re.compile(r"Benchmark\S*\s+[0-9]+\s+[0-9.]+ \S+/op.*"),
         re.compile(r"^Benchmark\S*\s+\S"),
-        (
-            _line(rf"{_GO}{_NUMBER} ns/op(?:\s.*)?", "time", "ns"),
-            _line(rf"{_GO}{_NUMBER} MB/s(?:\s.*)?", "rate", "MB/s"),
-            _line(rf"{_GO}{_NUMBER} B/op(?:\s.*)?", "memory", "B"),
-            _line(rf"{_GO}{_NUMBER} allocs/op(?:\s.*)?", "allocations", "1"),
+        tuple(
+            _line(rf"{_GO}(?:\S+ \S+\s+){{{at}}}{_NUMBER} (?P<unit>[A-Za-z%]\S{{0,40}})(?:\s+\S+ \S+)*") for at in range(8)
         ),
     ),
     _Program(
@@ -192,6 +192,11 @@ _REFUSED: tuple[tuple[str, str, str], ...] = (
         "use --benchmark_format=json --benchmark_repetitions=10",
     ),
     ("hyperfine's AsciiDoc or Org output", r"\[cols=\"<,>,>,>,>\"\]|\| Command\s+\| Mean.*Relative.*\|-*\+.*", "use --export-json"),
+    (
+        "pytest-benchmark's console output",
+        r"-+ benchmark: [0-9]+ tests -+|Name \(time in .s\)\s+Min\s.*",
+        "use --benchmark-json with --benchmark-save-data",
+    ),
     ("go test -json", r"\{\"Time\":\".*\"Action\":\".*", "import what `go test -bench . -count 10` prints without -json"),
     ("elbencho's text output", r"OPERATION\s+RESULT TYPE\s+FIRST DONE.*", "use --csvfile"),
     ("kbench", r"FIO Benchmark Summary.*", f"import the results of its jobs: {_FIO}"),
@@ -271,7 +276,10 @@ def _results(source: Source, program: _Program, unread: list[str]) -> Iterator[O
             found = match.groupdict()
             written = found.pop("value").replace(",", ".")
             minutes = measured(found.pop("minutes", None)) or 0.0
-            response, unit = found.pop("response", result.response), found.pop("unit", result.unit)
+            unit = found.pop("unit", result.unit)
+            response = found.pop("response", result.response) or unit
+            if "benchmark" in found:
+                response, unit = _GO_UNITS.get(unit, (response, unit))
             value = measured(written)
             if value is None:
                 unread.append(f"{source.name}: line {at} ({label(line)[:60]})")
@@ -285,7 +293,7 @@ def _results(source: Source, program: _Program, unread: list[str]) -> Iterator[O
                 60.0 * minutes + value,
                 condition,
                 run=runs[response, unit, condition],
-                step=10.0 ** -len(written.partition(".")[2]),
+                step=10.0 ** int(Decimal(written).as_tuple().exponent),
             )
 
 

@@ -29,6 +29,7 @@ SPREADS = frozenset(
 EXTREMES = frozenset("min max minimum maximum lowest highest best worst".split())
 CENTRES = frozenset("mean avg average median geomean".split())
 PERCENTILE = re.compile(r"(?:p|perc|percentile)_?[0-9]{1,3}(?:[._][0-9]+)?|[0-9]{1,2}(?:\.[0-9]+)?(?:th|%)")
+MARKDOWN_RULE = re.compile(r"\s*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)+\|?\s*|\s*\|\s*:?-+:?\s*\|\s*")
 _LONGEST_LINE = 100_000
 _MOST_DIRECTIVES = 400
 
@@ -81,10 +82,11 @@ def read_table(text: str, name: str, *, roles: bool = False) -> Table:
         r"sep=[,;\t]", body[0].strip(" ")
     ):  # written by spreadsheets; the header shows the delimiter anyway
         del body[0]
-    rows = _cells(body) if body and body[0].lstrip().startswith("|") else None
+    rows, others = _first_markdown(body)
     if len(body if rows is None else rows) < 2:
         raise RequestError(f"{name}: not a table: expected a line of column names, then rows")
     rows = rows or _split(body, name)
+    unread = [f"{name}: {others} more Markdown table{'s' * (others > 1)} below the first"] if others else []
     if not roles and _is_data(rows[0], rows[1:]):
         first = ",".join(rows[0])[:60]
         raise RequestError(
@@ -108,7 +110,7 @@ def read_table(text: str, name: str, *, roles: bool = False) -> Table:
         if len(cells) < len(columns):
             short.append(at)
         kept.append(tuple(cells + [""] * (len(columns) - len(cells))))
-    unread = [f"{name}: {_rows_named(short)} with fewer cells than the header"] if short else []
+    unread += [f"{name}: {_rows_named(short)} with fewer cells than the header"] if short else []
     summaries = _summaries(columns, kept)
     unread += [f"{name}: row {at} ({label(word)[:40]}), a statistic of other rows" for at, word in summaries.items()]
     numbers = tuple(at for at in range(1, len(kept) + 1) if at not in summaries)
@@ -152,11 +154,14 @@ def _rows_named(numbers: Sequence[int]) -> str:
     return f"row{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers[:6]))}{more}"
 
 
-def _cells(body: Sequence[str]) -> list[list[str]]:
-    """The rows of the first table in Markdown, without the line of dashes."""
+def _first_markdown(body: Sequence[str]) -> tuple[list[list[str]] | None, int]:
+    """The rows of the first table in Markdown without the line of dashes, None if there is none, and how many follow it."""
+    heads = [at for at, line in enumerate(body[1:]) if MARKDOWN_RULE.fullmatch(line) and "|" in body[at]]
+    if not heads:
+        return None, 0
     rows = []
-    for line in body:
-        if not line.lstrip().startswith("|"):
+    for line in body[heads[0] : heads[1] if len(heads) > 1 else None]:
+        if "|" not in line:
             break
         cells = [
             cell.strip().strip("`*").replace("\\|", "|")
@@ -164,7 +169,7 @@ def _cells(body: Sequence[str]) -> list[list[str]]:
         ]
         if not all(re.fullmatch(r":?-+:?", cell) for cell in cells):
             rows.append(cells)
-    return rows
+    return rows, len(heads) - 1
 
 
 def _is_data(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:

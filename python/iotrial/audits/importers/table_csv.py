@@ -18,7 +18,7 @@ from iotrial.audits.importers.contract import (
     Source,
     label,
 )
-from iotrial.audits.importers.table import Table, read_table
+from iotrial.audits.importers.table import MARKDOWN_RULE, Table, read_table
 from iotrial.audits.model import Observation
 from iotrial.errors import RequestError
 from iotrial.units import converted
@@ -32,7 +32,9 @@ _PREFIXES = {"k": "e3", "K": "e3", "M": "e6", "G": "e9"}
 
 def recognises(text: str) -> bool:
     lines = [line for line in text.split("\n", 2000)[:2000] if line.strip() and not line.startswith("#")]
-    return len(lines) > 1 and any(delimiter in lines[0] for delimiter in ",;\t|")
+    return len(lines) > 1 and (
+        any(delimiter in lines[0] for delimiter in ",;\t") or any(map(MARKDOWN_RULE.fullmatch, lines))
+    )
 
 
 def read(source: Source, options: ReadOptions) -> Imported:
