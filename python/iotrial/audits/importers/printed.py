@@ -191,7 +191,7 @@ _REFUSED: tuple[tuple[str, str, str], ...] = (
         r"Benchmark\s+Time\s+CPU\s+Iterations.*|name,iterations,real_time,cpu_time,time_unit,.*",
         "use --benchmark_format=json --benchmark_repetitions=10",
     ),
-    ("hyperfine's AsciiDoc or Org output", r"\[cols=\"<,>,>,>,>\"\]|\| Command\s+\| Mean.*Relative.*\|-*\+.*", "use --export-json"),
+    ("hyperfine's AsciiDoc output", r"\[cols=\"<,>,>,>,>\"\]", "use --export-json"),
     (
         "pytest-benchmark's console output",
         r"-+ benchmark: [0-9]+ tests -+|Name \(time in .s\)\s+Min\s.*",

@@ -29,7 +29,8 @@ SPREADS = frozenset(
 EXTREMES = frozenset("min max minimum maximum lowest highest best worst".split())
 CENTRES = frozenset("mean avg average median geomean".split())
 PERCENTILE = re.compile(r"(?:p|perc|percentile)_?[0-9]{1,3}(?:[._][0-9]+)?|[0-9]{1,2}(?:\.[0-9]+)?(?:th|%)")
-MARKDOWN_RULE = re.compile(r"\s*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)+\|?\s*|\s*\|\s*:?-+:?\s*\|\s*")
+#: the line of dashes below the header of a table in Markdown or Org
+MARKDOWN_RULE = re.compile(r"\s*\|?\s*:?-+:?\s*(?:[|+]\s*:?-+:?\s*)+\|?\s*|\s*\|\s*:?-+:?\s*\|\s*")
 _LONGEST_LINE = 100_000
 _MOST_DIRECTIVES = 400
 
@@ -164,10 +165,10 @@ def _first_markdown(body: Sequence[str]) -> tuple[list[list[str]] | None, int]:
         if "|" not in line:
             break
         cells = [
-            cell.strip().strip("`*").replace("\\|", "|")
+            cell.strip().strip("`*=").replace("\\|", "|")
             for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))
         ]
-        if not all(re.fullmatch(r":?-+:?", cell) for cell in cells):
+        if not all(re.fullmatch(r":?-[-+]*:?", cell) for cell in cells):
             rows.append(cells)
     return rows, len(heads) - 1
 
