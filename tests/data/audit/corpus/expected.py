@@ -129,7 +129,7 @@ def bonnie(files: str, field: dict[str, int], unit: str = "KiB/s") -> list[Cell]
     rows = []
     for line in lines(files):
         cells = line.split(",")
-        for test, at in field.items():
+        for test, at in field.items() if len(cells) > 20 else ():
             text = cells[at]
             if text and "+" not in text:
                 own = "1/s" if test == "seeks" or "_" in test.replace("_block", "") else unit
@@ -288,8 +288,10 @@ def cases() -> Iterator[tuple[tuple[str, ...], list[Cell]]]:
         ),
     )
     yield alone("bonnie.csv", bonnie("bonnie.csv", bonnie_fields(9, 26, 38)))
+    # below its table bonnie++ prints the same as a line; where they differ, the line counts
+    yield alone("bonnie.txt", bonnie("bonnie.txt", bonnie_fields(9, 26, 38)))
     yield alone("own-bonnie-1.03.csv", bonnie("own-bonnie-1.03.csv", bonnie_fields(2, 15, None)))
-    yield alone("bonnie.txt", bonnie_text("bonnie.txt", (IO, FILES)))
+    yield alone("bonnie-text.txt", bonnie_text("bonnie-text.txt", (IO, FILES)))
     fast = (("put_block", "rewrite", "get_block", "seeks"),)
     yield alone("bonnie-fast.txt", bonnie_text("bonnie-fast.txt", fast))
     for name in ("strace-c.txt", "strace-cwf.txt", "strace-both.txt"):
