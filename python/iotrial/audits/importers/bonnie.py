@@ -131,7 +131,7 @@ def _table(lines: Sequence[str]) -> Iterator[tuple[str, str, list[str], str]]:
             yield group, size, words[1:], header
         at = next((i for i in range(len(words)) if _SIZE.fullmatch(words[i]) and i <= 1), None)
         if header and at is not None and len(words) > at + 1:
-            group, size = words[0] if at else "", words[at]
+            group, size = words[0] if at else group, words[at]
             yield group, size, words[at + 1 :], header
 
 
