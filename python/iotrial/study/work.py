@@ -419,6 +419,10 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
         """Return whether the study chooses the files its programs work on, which may be none of the lab's."""
         return False
 
+    def inherits_stdout(self) -> bool:
+        """Return whether its programs print to the standard output of iotrial."""
+        return False
+
     def needs_scratch(self) -> bool:
         """Return whether it needs an empty folder to write to, ``out`` of its job."""
         return False
