@@ -407,7 +407,7 @@ def setting_is_named(setting: Setting, named: Collection[str]) -> bool:
 def selected(found: Chosen, only: Collection[str]) -> Chosen:
     """Return the choices to apply: those that are named, or without ``only`` all that need not be named.
 
-    A setting that puts data at risk, or whose safety is not known, must be named. Raises RequestError if a name fits nothing,
+    A setting that puts data at risk, or of unknown safety, must be named. Raises RequestError if a name fits nothing,
     or nothing is left.
     """
     for name in only:
