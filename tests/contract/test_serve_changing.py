@@ -216,7 +216,7 @@ def test_a_store_that_is_replaced_is_the_other_one_at_once(path: Path, changing:
     server = changing
     assert ' name="trials" value="3"' in server.get("/").text
     before = server.settled("/trials/1/report.json").text
-    fresh(path, "a")
+    fresh(path, "9")
     assert listed(server) == [1]
     assert server.get("/trials/2").status == 404
     assert '"id": "' + "0" * 32 in before

@@ -322,6 +322,8 @@ def control_sentence(control: Control, where: str) -> str:
     if control.kind == "negative":
         # If the response is compared by difference, the copy's injected effect is 0 and so is its null.
         size = bracketed(control.ratio, control.low, control.high, null=control.injected)
+        if control.passed and control.low is None and control.high is None:
+            return f"too few blocks to tell whether the copy differs from the original: {size}"
         if control.passed:
             return f"the copy does not differ from the original: {size}"
         return f"an identical copy of the reference differs from the original ({where}: {size})"
