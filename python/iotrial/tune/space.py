@@ -299,7 +299,6 @@ def _space(
         if len(values) < 2:
             raise RequestError(
                 f"{varied.name}: {first} is today's value, so there is nothing to choose from",
-                hint="name another level",
             )
         levels = [
             Level(label, (_setting(varied, value),))

@@ -72,9 +72,7 @@ def _saved(
 ) -> Response:
     trial = _trial(view, request)
     if trial.state is TrialState.RUNNING:
-        raise RequestError(
-            f"trial {trial.number} is still running", hint="it can be downloaded after it has ended"
-        )
+        raise RequestError(f"trial {trial.number} is still running")
     try:
         return download(content(trial), media_type, _name(trial, suffix))
     except NotReady as error:
