@@ -239,6 +239,9 @@ class MemoryHugePages(Declaration):
     LEVELS = ("always", "madvise", "never")
     consequence = trade_off("huge pages take more memory, and compaction takes time")
 
+    def need_of(self, setting: Setting) -> Need | None:
+        return Need.HUGE_PAGES
+
 
 class CpuGovernor(Declaration):
     """The frequency governor of all processors (Documentation/admin-guide/pm/cpufreq.rst); virtual machines may lack it."""

@@ -235,12 +235,14 @@ def runs_sections(drawn: Figures) -> Iterator[Section]:
             tuple(blocks),
             id="runs",
             lede=drawn.runs_reading,
-            nav="Runs in time",
+            folded=True,
             view=View.PAGE,
         )
     if drawn.within:
         blocks = [Panels(Drawn.all_of(drawn.within), treatments), *_left_out(drawn.within_left_out)]
-        yield Section("Within a run", tuple(blocks), id="within", lede=WITHIN_READING, view=View.PAGE)
+        yield Section(
+            "Within a run", tuple(blocks), id="within", lede=WITHIN_READING, folded=True, view=View.PAGE
+        )
     if drawn.latencies:
         quantiles = (">operations", ">median", ">90 %", ">99 %", ">99.9 %", ">longest")
         rows = table(("~condition", "operation", "~arm", *quantiles), drawn.latency_rows)
@@ -250,7 +252,14 @@ def runs_sections(drawn: Figures) -> Iterator[Section]:
             Section("Latencies as a table", (rows,), folded=True, view=View.PAGE),
         ]
         title = "Latency of single operations"
-        yield Section(title, tuple(blocks), id="latency", lede=LATENCY_READING, nav="Latency", view=View.PAGE)
+        yield Section(
+            title,
+            tuple(blocks),
+            id="latency",
+            lede=LATENCY_READING,
+            folded=True,
+            view=View.PAGE,
+        )
 
 
 def _left_out(number: int, what: str = "conditions") -> Iterator[Note]:

@@ -535,7 +535,7 @@ def _workload(source: Source, data: dict[str, Any], factors: Sequence[Factor], p
     kind = kinds()[table.kind]
     own = {key: value for key, value in data.items() if key not in common}
     for named, content in kind.text_files.items():
-        own = _with_text(source, own, named, content, path)
+        own = _with_text(source, kind, own, named, content, path)
     for named, kept in kind.input_files.items():
         own = _with_input(source, own, named, kept, path)
     try:
@@ -557,8 +557,10 @@ def _workload(source: Source, data: dict[str, Any], factors: Sequence[Factor], p
     )
 
 
-def _with_text(source: Source, own: dict[str, Any], named: str, content: str, path: Path) -> dict[str, Any]:
-    """Return the table with the key that names a text file replaced by the file's content."""
+def _with_text(
+    source: Source, kind: type[Work], own: dict[str, Any], named: str, content: str, path: Path
+) -> dict[str, Any]:
+    """Return the table with the key that names a text file replaced by the file's content, included files in it."""
     if named not in own:
         return own
     if content in own:
@@ -566,6 +568,11 @@ def _with_text(source: Source, own: dict[str, Any], named: str, content: str, pa
     if not isinstance(own[named], str):
         raise source.error(f"{named}: expected text in quotes", *path, named)
     text = source.text_next_to_study(own[named], *path, named)
+    try:
+        text = kind.whole_text(own[named], text, lambda name: source.text_next_to_study(name, *path, named))
+    except ValueError as problem:
+        raise source.error(f"{own[named]} {problem}", *path, named) from None
+    source.read[own[named]] = text
     return {key: value for key, value in own.items() if key != named} | {content: text}
 
 
