@@ -37,7 +37,7 @@ def study_from_json(data: object, *, origin: str = "stored study", foreign: bool
         raise StudyError("holds no study", file=origin)
     if data["schema"] > SCHEMA:
         message = f"has schema {data['schema']}, and this iotrial reads up to {SCHEMA}"
-        raise StudyError(message, file=origin)
+        raise StudyError(message, file=origin, hint="it was written by a newer iotrial; update this one")
     read_from = ReadFrom.PACKED if foreign else ReadFrom.STORE
     try:
         study = from_table(Study, data.get("study"), read_from)
