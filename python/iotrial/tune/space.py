@@ -240,7 +240,7 @@ def _in_place(
                 continue
             try:
                 today = today_of(subject, varied)
-                possible = _levels(subject, varied)
+                possible = registry.knob(varied.knob).levels(subject, _setting(varied, ""))
             except IotrialError:
                 continue  # this device, mount or kernel does not have it
             kept = tuple(value for value in varied.values if not possible or value in possible)
@@ -280,10 +280,6 @@ def today_of(subject: RunContext, varied: Varied) -> str | None:
         )
     shown = isinstance(knob, KernelFileKnob) or knob.name == MountAtime.name
     return knob.read(subject, _setting(varied, "")) if shown else None
-
-
-def _levels(subject: RunContext, varied: Varied) -> tuple[str, ...]:
-    return registry.knob(varied.knob).levels(subject, _setting(varied, ""))
 
 
 def _space(
