@@ -57,14 +57,14 @@ def read(sources: Sequence[Source], options: ReadOptions, *, form: str | None = 
     imported = []
     for source in with_stems(sources):
         chosen = formats()[form] if form is not None else detect(source)
-        imported.append((chosen, _noted(source, chosen, chosen.read(source, options))))
+        imported.append((chosen, _noted(source, chosen.read(source, options))))
     imported = _settled(imported, options)
     return _merged(sources, imported, options)
 
 
-def _noted(source: Source, form: Format, part: Imported) -> Imported:
-    """Add that a program's lines end without a line end, as those of a file that was cut off do."""
-    if form.rank >= TABLES or source.text.endswith("\n") or source.text.lstrip().startswith(("{", "<")):
+def _noted(source: Source, part: Imported) -> Imported:
+    """Add that the text ends without a line end, as that of a file that was cut off does."""
+    if source.text.endswith("\n") or source.text.lstrip().startswith(("{", "<")):
         return part
     return replace(
         part, notes=(*part.notes, f"{source.name} ends within a line: its last number may be cut off")

@@ -206,8 +206,9 @@ def _of_job(
         value = measured(raw)
         if value is not None:
             yield Observation(source.stem, response, unit, value, condition, place=place)
-        elif raw is not None:
-            unread.append(f"{source.name}: job {_name(jobs[0])}: {response} ({label(raw)[:40]})")
+        else:
+            why = "absent" if raw is None else label(raw)[:40]
+            unread.append(f"{source.name}: job {_name(jobs[0])}: {response} ({why})")
     parts = [part for way in _WAYS for part in _parts(jobs, way)]
     if not parts:
         unread.append(f"{source.name}: job {_name(jobs[0])} (did no reads, writes or trims)")
@@ -236,8 +237,10 @@ def _responses(jobs: list[dict[str, Any]], old: bool) -> Iterator[tuple[str, str
     )
     for response in ("usr_cpu", "sys_cpu"):
         values = [measured(job.get(response)) for job in jobs]
-        if values and all(value is not None for value in values):
+        if all(value is not None for value in values):
             yield response, "%", math.fsum(value or 0.0 for value in values) / len(values)
+        elif any(response in job for job in jobs):
+            yield response, "%", next(job.get(response) for job, v in zip(jobs, values, strict=True) if v is None)
 
 
 def _parts(jobs: Sequence[Mapping[str, Any]], way: str) -> list[dict[str, Any]]:
@@ -297,7 +300,7 @@ def _percentiles(timed: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, obje
     if len(lists) < len(timed):
         return
     named = [key for key in lists[0] if measured(key)]
-    keys = [key for key in _PERCENTILES if key in named] if set(named) >= _DEFAULT_LIST else named[:20]
+    keys = list(_PERCENTILES) if set(named) >= _DEFAULT_LIST else named[:20]
     bins: Counter[float] = Counter()
     if len(timed) > 1:
         for one in timed:
@@ -312,7 +315,7 @@ def _percentiles(timed: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, obje
             )
     for key in keys:
         short = key.rstrip("0").rstrip(".") if "." in key else key
-        yield short, lists[0][key] if len(timed) == 1 else _quantile(bins, float(key) / 100.0)
+        yield short, lists[0].get(key) if len(timed) == 1 else _quantile(bins, float(key) / 100.0)
 
 
 def _quantile(bins: Counter[float], share: float) -> float | None:

@@ -45,6 +45,8 @@ _HEADER = re.compile(r"\s*k?B\s+reclen\s+write\s+rewrite\b.*", re.I)
 _TOUCHING, _WIDTH = 10, 8
 _ROW = re.compile(r"(\s*[0-9]{1,12}\s+[0-9]{1,9})((?:\s+[0-9]{1,120})*)\s*")
 _POSITIONED = re.compile(r"^\s*Command line used:.* -i ?(?:9|1[0-2])\b", re.M)
+#: a row of a table, or a sum, that is damaged or out of place
+_LIKE = re.compile(r"(?:[0-9]{2,}\s+){4}|see throughput")
 _REPORT = re.compile(r'"(.{1,40}) report"\s*', re.I)
 _HEADING = re.compile(r'\s*"[^"0-9][^"]*".*')
 _THROUGHPUT = re.compile(
@@ -120,6 +122,8 @@ def _tables(name: str, lines: Sequence[str], unread: list[str]) -> Iterator[tupl
         match = _ROW.fullmatch(line) if columns else None
         if match is None:
             columns = columns if line.strip() else []
+            if columns or _LIKE.search(line):
+                unread.append(f"{name}: line {at} ({label(line)[:60]})")
             continue
         found = _by_column(line, match.end(1), columns)
         if found is None:

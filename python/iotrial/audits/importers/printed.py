@@ -56,7 +56,7 @@ _PROGRAMS = (
     _Program(
         "dd",
         re.compile(r"[0-9]+ bytes (?:\(.{1,40}\) )?(?:copied, [0-9.e+-]+ s|transferred in [0-9.]+ sec)"),
-        re.compile("bytes.*(?:copied|transferred)"),
+        re.compile(r"bytes.*transferred|copied, |[kMGT]B/s\s*$"),
         (
             _line(rf"(?P<bytes>[0-9]+) bytes (?:\(.{{1,40}}\) )?copied, {_NUMBER} s(?:econds)?, .*", "time", "s"),
             _line(rf"(?P<bytes>[0-9]+) bytes transferred in {_NUMBER} secs? .*", "time", "s"),
@@ -65,7 +65,7 @@ _PROGRAMS = (
     _Program(
         "the shell's time",
         re.compile(r"real\s+(?:[0-9]+m[0-9]+[.,][0-9]+s|[0-9]+[.,][0-9]+$)"),
-        re.compile(r"\b(?:real|user|sys)\s+[0-9]"),
+        re.compile(r"^\S{1,9}\s+\S*[0-9][.,][0-9]+s?\s*$"),
         (
             _line(r"(?P<response>real|user|sys)\s+(?P<minutes>[0-9]+)m(?P<value>[0-9]+(?:[.,][0-9]+)?)s", "", "s"),
             _line(r"(?P<response>real|user|sys)\s+(?P<value>[0-9]+[.,][0-9]+)", "", "s"),
@@ -74,7 +74,7 @@ _PROGRAMS = (
     _Program(
         "hdparm -t and -T",
         re.compile(r"\s*Timing (?:cached|buffered disk|O_DIRECT (?:cached|disk)) reads:.*"),
-        re.compile("Timing .*="),
+        re.compile("Timing .*=|MB/sec"),
         (_line(rf"Timing (?P<test>[A-Za-z_ ]+):.*=\s*{_NUMBER} (?P<unit>[MGk]B/sec)", "rate"),),
         parts=(re.compile(r"(?P<device>/dev/\S{1,60}):"),),
     ),
@@ -112,7 +112,7 @@ _PROGRAMS = (
     _Program(
         "go test -bench",
         re.compile(r"Benchmark\S*\s+[0-9]+\s+[0-9.]+ \S+/op.*"),
-        re.compile(r"^Benchmark\S*\s+\S"),
+        re.compile(r"^Benchmark\S*\s+\S|\sns/op"),
         tuple(
             _line(rf"{_GO}(?:\S+ \S+\s+){{{at}}}{_NUMBER} (?P<unit>[A-Za-z%]\S{{0,40}})(?:\s+\S+ \S+)*") for at in range(8)
         ),
@@ -138,7 +138,7 @@ _PROGRAMS = (
     _Program(
         "CrystalDiskMark or KDiskMark",
         re.compile(r".*(?:CrystalDiskMark|KDiskMark) .*"),
-        re.compile(r"\)\s*:.*[MG]B/s"),
+        re.compile(r"\(Q=|IOPS\]"),
         (_line(rf"(?P<test>(?:SEQ|RND|Sequential|Random)\s.{{1,60}}?\S)\s*:\s+{_NUMBER} (?P<unit>[MG]B/s).*", "rate"),),
         parts=(re.compile(r"\s*\[(?P<direction>Read|Write|Mix)\].*"),),
     ),

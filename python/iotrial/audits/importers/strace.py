@@ -89,6 +89,9 @@ def _rows(
         if not name or values["calls"] is None:
             unread.append(f"{source.name}: line {at} ({label(line)[:60]})")
             continue
+        bad = [column for column in header if column in _COLUMNS and values[column] is None]
+        if any(column != "errors" or fields.get(column, "").strip() for column in bad):
+            unread.append(f"{source.name}: {bad[0]} of {label(name)} (line {at})")
         for column, (response, unit) in _COLUMNS.items():
             value = values[column]
             if value is not None:
