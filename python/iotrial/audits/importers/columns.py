@@ -385,7 +385,8 @@ def _looks_measured(name: str) -> bool:
     words = set(re.split(r"[_\s]+", name.casefold()))
     if _is_condition(name) or (unit in _SIZES and not words & _VALUE_WORDS):
         return False
-    return bool(unit) or bool(words & _VALUE_WORDS) or stem.casefold() in TESTS
+    rate = any("/" in word and scale_of(word) for word in name.split())
+    return bool(unit) or rate or bool(words & _VALUE_WORDS) or stem.casefold() in TESTS
 
 
 def _is_condition(name: str) -> bool:
@@ -423,10 +424,11 @@ def _named(names: Sequence[str], known: Sequence[str], among: Sequence[str]) -> 
 
 
 def _is_numeric(name: str, cells: Sequence[str], mark: Mark) -> bool:
-    """Return whether all non-empty cells are numbers; half of them suffice if the name suggests measurements."""
+    """Return whether all non-empty cells are numbers; half of them suffice if the name suggests measurements or runs."""
     filled = [cell for cell in cells if not is_missing(cell)]
     numbers = sum(parse_cell(cell, mark) is not None for cell in filled)
-    return bool(filled) and (numbers == len(filled) or (2 * numbers >= len(filled) and _looks_measured(name)))
+    mostly = 2 * numbers >= len(filled) and (_looks_measured(name) or bool(_REPEAT.fullmatch(name)))
+    return bool(filled) and (numbers == len(filled) or mostly)
 
 
 def _plain_response(unit: str) -> str:

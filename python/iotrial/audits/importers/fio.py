@@ -232,7 +232,7 @@ def _responses(jobs: list[dict[str, Any]], old: bool) -> Iterator[tuple[str, str
     yield from (
         (f"sync_{name.removeprefix('lat_')}", unit, value)
         for name, unit, value in _latencies(
-            [job["sync"] for job in jobs if isinstance(job.get("sync"), dict)]
+            [job["sync"] for job in jobs if isinstance(job.get("sync"), dict)], ("lat",)
         )
     )
     for response in ("usr_cpu", "sys_cpu"):
@@ -260,10 +260,12 @@ def _rate(parts: Sequence[Mapping[str, Any]], name: str, amount: str, unit: floa
     return math.fsum(value or 0.0 for value in amounts) / unit / max(time or 0.0 for time in times) * 1e3
 
 
-def _latencies(parts: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, object]]:
-    """Means and percentiles, of what was timed: fio writes zeros where it was told not to."""
+def _latencies(
+    parts: Sequence[Mapping[str, Any]], names: Sequence[str] = ("clat", "lat")
+) -> list[tuple[str, str, object]]:
+    """Means and percentiles, of what was timed: fio writes zeros where it was told not to. None: it has only the others."""
     found: list[tuple[str, str, object]] = []
-    for name in ("clat", "lat"):
+    for name in names:
         for key, unit in ((f"{name}_ns", "ns"), (name, "us")):
             timed = [
                 (part[key], measured(part.get("total_ios")) or 0.0)
@@ -282,7 +284,8 @@ def _latencies(parts: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, objec
                 (f"{name}_p{short}", unit, value) for short, value in _percentiles([one for one, _ in timed])
             ]
             break
-    return found
+    absent = [name for name in names if not any(one.startswith(f"{name}_") for one, _, _ in found)]
+    return found + [(f"{name}_mean", "", None) for name in absent] if found else []
 
 
 def _mean(timed: Sequence[tuple[Mapping[str, Any], float]]) -> object:

@@ -19,6 +19,10 @@ TESTS = (
     "write", "rewrite", "read", "reread", "random_read", "random_write", "backward_read", "record_rewrite",
     "stride_read", "fwrite", "frewrite", "fread", "freread",
 )  # fmt: skip
+#: tests that one option runs
+_PAIRS = (
+    ("write", "rewrite"), ("read", "reread"), ("random_read", "random_write"), ("fwrite", "frewrite"), ("fread", "freread"),
+)  # fmt: skip
 #: a value ends at most this many characters from the end of its column's name
 _OFF = 3
 _REPORTS = {
@@ -159,7 +163,8 @@ def _by_column(line: str, start: int, columns: Sequence[tuple[int, str]]) -> lis
         if distance > _OFF or test in found:
             return None
         found[test] = value
-    return list(found.items())
+    # a number that is missing would shift those after it below the name of another test
+    return None if any((one in found) != (other in found) for one, other in _PAIRS) else list(found.items())
 
 
 def _apart(digits: str, end: int) -> Iterator[tuple[int, float]]:

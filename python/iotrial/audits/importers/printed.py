@@ -36,7 +36,8 @@ class _Result:
 class _Program:
     """``sure``: a line only this program prints; ``like``: what a line with a result holds, even a damaged one.
 
-    ``results``: its lines with numbers; ``parts``: headings (conditions).
+    ``results``: its lines with numbers; ``parts``: headings (conditions); ``each``: responses that every run prints;
+    ``every``: a line has as many results as places that are ``like`` one.
     """
 
     title: str
@@ -44,6 +45,8 @@ class _Program:
     like: re.Pattern[str]
     results: tuple[_Result, ...]
     parts: tuple[re.Pattern[str], ...] = ()
+    each: tuple[str, ...] = ()
+    every: bool = False
 
 
 def _line(pattern: str, response: str = "", unit: str = "") -> _Result:
@@ -70,6 +73,7 @@ _PROGRAMS = (
             _line(r"(?P<response>real|user|sys)\s+(?P<minutes>[0-9]+)m(?P<value>[0-9]+(?:[.,][0-9]+)?)s", "", "s"),
             _line(r"(?P<response>real|user|sys)\s+(?P<value>[0-9]+[.,][0-9]+)", "", "s"),
         ),
+        each=("real", "user", "sys"),
     ),
     _Program(
         "hdparm -t and -T",
@@ -95,6 +99,7 @@ _PROGRAMS = (
             re.compile(r"(?P<name>Number of threads|Block size):? (?P<value>.{1,40})"),
             re.compile(r"Doing (?P<test>.{1,60}) test"),
         ),
+        each=("latency_average", "95th percentile"),
     ),
     _Program(
         "pgbench",
@@ -108,19 +113,21 @@ _PROGRAMS = (
             re.compile(r"(?P<name>scaling factor|number of clients|number of threads|query mode): (?P<value>.{1,60})"),
             re.compile(r"transaction type: (?P<script>.{1,100})"),
         ),
+        each=("latency_average", "tps"),
     ),
     _Program(
         "go test -bench",
         re.compile(r"Benchmark\S*\s+[0-9]+\s+[0-9.]+ \S+/op.*"),
-        re.compile(r"^Benchmark\S*\s+\S|\sns/op"),
+        re.compile(r"\s\S+ ?[A-Za-z%]\S*/\S+|^Benchmark\S*\s+(?![0-9]+\s)"),
         tuple(
             _line(rf"{_GO}(?:\S+ \S+\s+){{{at}}}{_NUMBER} (?P<unit>[A-Za-z%]\S{{0,40}})(?:\s+\S+ \S+)*") for at in range(8)
         ),
+        every=True,
     ),
     _Program(
         "YCSB",
         re.compile(r"\[OVERALL\], Throughput\(ops/sec\), .*"),
-        re.compile(r"\], \S+\((?:us|ms|ops/sec)\)"),
+        re.compile(r"\((?:us|ms|ops/sec)\)"),
         (
             _line(rf"{_YCSB}Throughput\(ops/sec\), {_NUMBER}", "throughput", "1/s"),
             _line(rf"{_YCSB}(?P<response>[A-Za-z0-9.]{{1,40}})\((?P<unit>us|ms)\), {_NUMBER}"),
@@ -129,11 +136,12 @@ _PROGRAMS = (
     _Program(
         "db_bench",
         re.compile(r"[a-z]\w{2,40}\s+:\s+[0-9.]+ micros/op.*"),
-        re.compile("micros/op"),
+        re.compile(r"micros/|;\s+[^(\s]"),
         (
             _line(rf"(?P<benchmark>[a-z]\w{{2,40}})\s+:\s+{_NUMBER} micros/op.*", "time", "us"),
             _line(rf"(?P<benchmark>[a-z]\w{{2,40}})\s+:.*\s{_NUMBER} MB/s.*", "rate", "MB/s"),
         ),
+        every=True,
     ),
     _Program(
         "CrystalDiskMark or KDiskMark",
@@ -247,7 +255,14 @@ def read(source: Source, _: ReadOptions) -> Imported:
     """The results of each run. Raises RequestError if there is none."""
     programs = _programs(source.text)
     unread: list[str] = []
-    observations = tuple(one for program in programs for one in _results(source, program, unread))
+    observations: tuple[Observation, ...] = ()
+    for program in programs:
+        found = tuple(_results(source, program, unread))
+        counts = Counter(one.response for one in found)
+        if len({counts[response] for response in program.each}) > 1:
+            numbers = ", ".join(f"{counts[response]} {response}" for response in program.each)
+            unread.append(f"{source.name}: lines that are missing or damaged (results: {numbers})")
+        observations += found
     titles = ", ".join(one.title for one in programs or _PROGRAMS)
     if not observations:
         raise RequestError(f"{source.name}: contains no result of {titles}")
@@ -268,7 +283,8 @@ def _results(source: Source, program: _Program, unread: list[str]) -> Iterator[O
             found = heading.groupdict()
             part.update({found["name"]: found["value"]} if "name" in found else found)
         matches = [(result, result.pattern.fullmatch(line.strip())) for result in program.results]
-        if not headings and not any(match for _, match in matches) and program.like.search(line):
+        places, results = len(program.like.findall(line)), sum(match is not None for _, match in matches)
+        if not headings and (places > results if program.every else places and not results):
             unread.append(f"{source.name}: line {at} ({label(line)[:60]})")
         for result, match in matches if not headings else ():
             if match is None:
