@@ -102,7 +102,7 @@ def _of_fields(
         for i, name in enumerate(names):
             text = fields[at + 2 * i] if at + 2 * i < len(fields) else ""
             value = measured(text)
-            if value is None and text.strip("+"):
+            if not value and text.strip("+"):
                 unread.append(f"{source.name}: {name} ({label(text)[:20]})")
             if value:
                 yield Observation(

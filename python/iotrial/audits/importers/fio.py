@@ -101,6 +101,8 @@ def _documents(source: Source, unread: list[str]) -> Iterator[dict[str, Any]]:
             yield document
         else:
             why = "not a fio result: it has no list of jobs"
+    if found and len(unread) == 0 and (more := source.text.count('"fio version"') - found) > 0:
+        unread.append(f"{source.name}: {more} more results that are damaged")
     if not found:
         raise RequestError(
             f"{source.name}: {why}", hint="run fio with --output-format=json, and import what it prints"
