@@ -71,6 +71,17 @@ def _noted(source: Source, part: Imported) -> Imported:
     )
 
 
+def _runs_of(sources: Sequence[Source]) -> Iterator[str]:
+    """Name files that are read as runs of one group by their names."""
+    groups: dict[str, list[str]] = {}
+    for source in with_stems(sources):
+        if source.label is None:
+            groups.setdefault(source.stem, []).append(source.name)
+    for stem, names in groups.items():
+        if len(names) > 1:
+            yield f"{', '.join(names[:3])}{' ...' * (len(names) > 3)} are read as runs of {stem}; LABEL=FILE names other groups"
+
+
 def _copies(sources: Sequence[Source]) -> Iterator[str]:
     """Name files that have the same text as an earlier one."""
     seen: dict[str, str] = {}
@@ -97,7 +108,9 @@ def _merged(
     sources: Sequence[Source], imported: Sequence[tuple[Format, Imported]], options: ReadOptions
 ) -> Dataset:
     parts = [one for _, one in imported]
-    observations = _one_unit_each(tuple(one for part in parts for one in part.observations))
+    grouped = any(form.rank < TABLES and form.name != "hyperfine" for form, _ in imported)
+    on_files = [*_runs_of(sources)] * grouped + [*_copies(sources)]
+    observations = _one_unit_each(tuple(_in_file_order(parts)))
     if len(observations) > MAX_OBSERVATIONS:
         raise RequestError(
             f"more than {MAX_OBSERVATIONS} numbers in {len(sources)} files",
@@ -116,11 +129,24 @@ def _merged(
         traced=_first(part.traced for part in parts),
         title=_first(part.title for part in parts) or "",
         study=_first(part.study for part in parts),
-        notes=tuple(dict.fromkeys([*_copies(sources), *(note for part in parts for note in part.notes)])),
+        notes=tuple(dict.fromkeys([*on_files, *(note for part in parts for note in part.notes)])),
         unread=tuple(dict.fromkeys(note for part in parts for note in part.unread))[:50],
         group_column=_first(part.group_column for part in parts) or "",
         columns=_first(part.columns for part in parts) or "",
     )
+
+
+def _in_file_order(parts: Sequence[Imported]) -> Iterator[Observation]:
+    """Number the runs of a group on from file to file, so that sorting by run does not mix the files."""
+    last: dict[tuple[object, ...], int] = {}
+    for part in parts:
+        ahead = dict(last)
+        for one in part.observations:
+            key = (one.group, one.response, one.unit, one.condition, one.series)
+            if one.run is not None:
+                one = replace(one, run=one.run + ahead.get(key, -1) + 1)
+                last[key] = max(last.get(key, 0), one.run or 0)
+            yield one
 
 
 def _one_unit_each(observations: tuple[Observation, ...]) -> tuple[Observation, ...]:

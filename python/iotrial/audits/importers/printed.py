@@ -267,7 +267,7 @@ def read(source: Source, _: ReadOptions) -> Imported:
     if not observations:
         raise RequestError(f"{source.name}: contains no result of {titles}")
     return Imported(
-        observations, notes=(f"{source.name} is read as the output of {titles}",), unread=tuple(unread)
+        observations, notes=(f"read as the output of {titles}",), unread=tuple(unread)
     )
 
 
