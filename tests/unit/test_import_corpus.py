@@ -74,7 +74,9 @@ REFUSED = {
 
 def test_every_file_of_the_corpus_has_an_expected_value_or_a_refusal() -> None:
     read_files = {name for names, _ in CASES for name in names}
-    present = {path.name for path in CORPUS.iterdir() if path.suffix not in (".py", ".pyc", "") and path.is_file()}
+    present = {
+        path.name for path in CORPUS.iterdir() if path.suffix not in (".py", ".pyc", "") and path.is_file()
+    }
     assert present - {"README.md"} == read_files | set(REFUSED)
     assert len(present) >= 100
 
@@ -110,9 +112,16 @@ SCALES = (1.0, 60.0, 1e3, 1e6, 1e9, 1024.0, 1024.0**2, 1024.0**3, 8.0)
 def _numbers(text: str) -> set[float]:
     """Every number that is written in a text, by any reading of points, commas, spaces and touching columns."""
     found: set[float] = set()
-    for match in re.finditer(r"(?:(?<![\w.)-])-)?[0-9.](?:[0-9.,'\u00a0\u202f]*[0-9.])?(?:[eE][+-]?[0-9]+)?", text):
+    for match in re.finditer(
+        r"(?:(?<![\w.)-])-)?[0-9.](?:[0-9.,'\u00a0\u202f]*[0-9.])?(?:[eE][+-]?[0-9]+)?", text
+    ):
         word = match[0]
-        readings = {word, re.sub("[eE].*", "", word), word.replace(",", "."), re.sub("[,'\u00a0\u202f]", "", word)}
+        readings = {
+            word,
+            re.sub("[eE].*", "", word),
+            word.replace(",", "."),
+            re.sub("[,'\u00a0\u202f]", "", word),
+        }
         readings |= {word.replace(".", "").replace(",", "."), *re.split("[.,]", word), *word.split(",")}
         if word.isdigit() and len(word) > 8:
             readings |= {word[a:b] for a in range(len(word)) for b in range(a + 1, min(len(word), a + 8) + 1)}
@@ -130,7 +139,22 @@ def damaged(data: bytes, rng: random.Random) -> tuple[str, bytes]:
     at = rng.randrange(len(data))
     line = rng.randrange(len(lines))
     kind = rng.choice(
-        "cut lost-byte byte digit nan twice-line lost-line swapped-lines swapped-words line-ends encoding joined garbage nul".split()
+        [
+            "cut",
+            "lost-byte",
+            "byte",
+            "digit",
+            "nan",
+            "twice-line",
+            "lost-line",
+            "swapped-lines",
+            "swapped-words",
+            "line-ends",
+            "encoding",
+            "joined",
+            "garbage",
+            "nul",
+        ]
     )
     match kind:
         case "cut":
@@ -145,7 +169,9 @@ def damaged(data: bytes, rng: random.Random) -> tuple[str, bytes]:
             return kind, data[:at] + rng.choice(b"0123456789.,-eE ").to_bytes(1, "big") + data[at + 1 :]
         case "nan":
             match_ = rng.choice(list(re.finditer(rb"[0-9]+(?:\.[0-9]+)?", data)))
-            word = rng.choice([b"NaN", b"inf", b"", b"1e400", b"-5", b"1,2,3", b"null", b"0", b'"7"', b"1e-400", b"--"])
+            word = rng.choice(
+                [b"NaN", b"inf", b"", b"1e400", b"-5", b"1,2,3", b"null", b"0", b'"7"', b"1e-400", b"--"]
+            )
             return kind, data[: match_.start()] + word + data[match_.end() :]
         case "twice-line":
             lines.insert(line, lines[line])
@@ -164,7 +190,12 @@ def damaged(data: bytes, rng: random.Random) -> tuple[str, bytes]:
         case "encoding":
             text = data.decode("latin-1")
             return kind, rng.choice(
-                [text.encode("utf-16"), text.encode("utf-16-le"), b"\xef\xbb\xbf" + data, data + b"\xe4\xf6\xfc\n"]
+                [
+                    text.encode("utf-16"),
+                    text.encode("utf-16-le"),
+                    b"\xef\xbb\xbf" + data,
+                    data + b"\xe4\xf6\xfc\n",
+                ]
             )
         case "joined":
             return kind, data + data[: rng.randrange(len(data))]
@@ -197,7 +228,11 @@ def _check(seed: int) -> None:
     written = _numbers(text)
     scaled = {number * scale for number in written for scale in SCALES}
     scaled |= {number / scale for number in written for scale in SCALES}
-    minutes = {60.0 * a + b for a in map(float, re.findall("([0-9]+)m", text)) for b in written} if "m" in text else set()
+    minutes = (
+        {60.0 * a + b for a in map(float, re.findall("([0-9]+)m", text)) for b in written}
+        if "m" in text
+        else set()
+    )
     known = sorted(scaled | minutes)
     for one in found.observations:
         at = bisect.bisect_left(known, one.value * (1 - 1e-12) if one.value > 0 else one.value)

@@ -400,7 +400,11 @@ def test_a_column_of_nothing_is_no_condition() -> None:
         ("fs,time_s,+/-\na,1.5,.1\nb,1.6,.2\n", [1.5, 1.6], "+/-"),
         ("fs,time_s,odd\na,1.5,.1\nb,1.6,.2\n", [1.5, 1.6], "odd"),
         ("fs,time_s\na,1.25\nb\n", [1.25], "row 2 with fewer cells"),
-        ("text\n\n|fs|time_s|\n|--|--|\n|a|1|\n\n|fs|time_s|\n|--|--|\n|a|9|\n", [1], "1 more Markdown table"),
+        (
+            "text\n\n|fs|time_s|\n|--|--|\n|a|1|\n\n|fs|time_s|\n|--|--|\n|a|9|\n",
+            [1],
+            "1 more Markdown table",
+        ),
     ],
 )
 def test_statistics_and_rows_that_are_left_out_are_named(

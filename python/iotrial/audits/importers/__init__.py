@@ -26,6 +26,8 @@ from iotrial.audits.model import Dataset, Observation
 from iotrial.errors import RequestError, UnknownName
 from iotrial.units import converted
 
+_MOST_UNREAD = 50
+
 
 def formats() -> Mapping[str, Format]:
     """Return all formats by name, in the order in which they are tried (CSV, which accepts nearly anything, last)."""
@@ -79,7 +81,8 @@ def _runs_of(sources: Sequence[Source]) -> Iterator[str]:
             groups.setdefault(source.stem, []).append(source.name)
     for stem, names in groups.items():
         if len(names) > 1:
-            yield f"{', '.join(names[:3])}{' ...' * (len(names) > 3)} are read as runs of {stem}; LABEL=FILE names other groups"
+            shown = ", ".join(names[:3]) + " ..." * (len(names) > 3)
+            yield f"{shown} are read as runs of {stem}; LABEL=FILE names other groups"
 
 
 def _copies(sources: Sequence[Source]) -> Iterator[str]:
@@ -130,10 +133,15 @@ def _merged(
         title=_first(part.title for part in parts) or "",
         study=_first(part.study for part in parts),
         notes=tuple(dict.fromkeys([*on_files, *(note for part in parts for note in part.notes)])),
-        unread=tuple(dict.fromkeys(note for part in parts for note in part.unread))[:50],
+        unread=_counted(tuple(dict.fromkeys(note for part in parts for note in part.unread))),
         group_column=_first(part.group_column for part in parts) or "",
         columns=_first(part.columns for part in parts) or "",
     )
+
+
+def _counted(unread: tuple[str, ...]) -> tuple[str, ...]:
+    more = len(unread) - _MOST_UNREAD
+    return unread if more <= 0 else (*unread[:_MOST_UNREAD], f"{more} more places like these")
 
 
 def _in_file_order(parts: Sequence[Imported]) -> Iterator[Observation]:

@@ -40,7 +40,9 @@ def recognises(text: str) -> bool:
 def _is_old(line: str) -> bool:
     """Return whether a line is one of bonnie++ 1.03: a size in the second field, and as many fields as it prints."""
     fields = line.strip().split(",")
-    return _whole(fields, newer=False) and fields[1][-1:] in ("M", "G") and bool(_LINE_1.fullmatch(line.strip()))
+    return (
+        _whole(fields, newer=False) and fields[1][-1:] in ("M", "G") and bool(_LINE_1.fullmatch(line.strip()))
+    )
 
 
 def read(source: Source, _: ReadOptions) -> Imported:
@@ -53,7 +55,9 @@ def read(source: Source, _: ReadOptions) -> Imported:
     for line in (*rows, *older):
         fields = line.strip().split(",")
         if not _whole(fields, newer=line in rows):
-            unread.append(f"{source.name}: {len(fields)} fields of a line that is cut off ({line.strip()[:40]})")
+            unread.append(
+                f"{source.name}: {len(fields)} fields of a line that is cut off ({line.strip()[:40]})"
+            )
             continue
         observations += _of_fields(source, fields, unread, newer=line in rows)
         fast += sum("+++" in field for field in fields)

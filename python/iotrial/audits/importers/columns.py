@@ -178,7 +178,9 @@ def find_layout(table: Table, options: ReadOptions) -> Layout:
             raise unclear(name, cells[name], table.name)
     rest = [name for name in left if name not in columns and name not in taken and name not in aside]
     if not (columns and (conditions or options.columns)):
-        aside |= {name: "decimal numbers of unknown meaning" for name in rest if _is_unknown(name, numeric, cells)}
+        aside |= {
+            name: "decimal numbers of unknown meaning" for name in rest if _is_unknown(name, numeric, cells)
+        }
         rest = [name for name in rest if name not in aside or name == group]
     named = [name for name in rest if not all(map(is_statistic, filter(None, cells[name])))]
     group = group or _group(named, columns, conditions)
@@ -406,7 +408,11 @@ def _are_responses(parts: Sequence[tuple[str, str, str]]) -> bool:
 
 def _is_unknown(name: str, numeric: Collection[str], cells: Mapping[str, Sequence[str]]) -> bool:
     """Return whether a column holds decimal numbers, but its name is none of a condition: no level of anything."""
-    return name in numeric and not _is_condition(name) and any(re.search("[.,][0-9]", cell) for cell in cells[name])
+    return (
+        name in numeric
+        and not _is_condition(name)
+        and any(re.search("[.,][0-9]", cell) for cell in cells[name])
+    )
 
 
 def _group(rest: Sequence[str], columns: Sequence[str], conditions: Sequence[str]) -> str | None:

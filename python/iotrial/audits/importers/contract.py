@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from os.path import commonpath
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,8 @@ class Source:
 
 _SUFFIXES = re.compile(r"(?:\.(?:csv|dat|htm|html|json|log|md|out|tsv|txt|xls))+$", re.IGNORECASE)
 _NUMBERED = re.compile(
-    r"(?:(.+?)[-_ ./])?(?:(?:run|rep|repeat|repetition|iter|iteration|trial|sample)[-_ .]?)?([0-9]{1,6})", re.IGNORECASE
+    r"(?:(.+?)[-_ ./])?(?:(?:run|rep|repeat|repetition|iter|iteration|trial|sample)[-_ .]?)?([0-9]{1,6})",
+    re.IGNORECASE,
 )
 
 
@@ -53,7 +54,7 @@ def with_stems(sources: Sequence[Source]) -> list[Source]:
     paths = [Path(_SUFFIXES.sub("", source.name) or source.name) for source in sources]
     names = [path.name or source.name for path, source in zip(paths, sources, strict=True)]
     if len(set(names)) < len({source.name for source in sources}):
-        shared = len(os.path.commonprefix([path.parent.parts for path in paths]))
+        shared = len(commonpath([path.parent.parts for path in paths]))
         parts = [path.parts[shared:] for path in paths]
         if len(set(names)) == 1 and all(len(one) > 1 for one in parts):
             parts = [one[:-1] for one in parts]

@@ -242,7 +242,11 @@ def _responses(jobs: list[dict[str, Any]], old: bool) -> Iterator[tuple[str, str
         if all(value is not None for value in values):
             yield response, "%", math.fsum(value or 0.0 for value in values) / len(values)
         elif any(response in job for job in jobs):
-            yield response, "%", next(job.get(response) for job, v in zip(jobs, values, strict=True) if v is None)
+            yield (
+                response,
+                "%",
+                next(job.get(response) for job, v in zip(jobs, values, strict=True) if v is None),
+            )
 
 
 def _parts(jobs: Sequence[Mapping[str, Any]], way: str) -> list[dict[str, Any]]:

@@ -20,7 +20,12 @@ from iotrial.units import measured
 _NUMBER = r"(?P<value>[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)"
 _LONGEST_LINE = 1000
 #: go's units: names of responses, and their units
-_GO_UNITS = {"ns/op": ("time", "ns"), "MB/s": ("rate", "MB/s"), "B/op": ("memory", "B"), "allocs/op": ("allocations", "1")}
+_GO_UNITS = {
+    "ns/op": ("time", "ns"),
+    "MB/s": ("rate", "MB/s"),
+    "B/op": ("memory", "B"),
+    "allocs/op": ("allocations", "1"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +192,7 @@ _REFUSED: tuple[tuple[str, str, str], ...] = (
     (
         "criterion or hyperfine's text output",
         r"\S.*\s+time:\s+\[[0-9.]+ .?s [0-9.]+ .?s [0-9.]+ .?s\]|\s*Time \((?:mean ± σ|abs ≡)\):.*",
-        "it is a summary: import hyperfine's --export-json, or sample_measured_value / iteration_count of criterion's raw.csv",
+        "it is a summary: import hyperfine's --export-json, or a table made of criterion's raw.csv",
     ),
     (
         "criterion's JSON or raw.csv",
@@ -266,9 +271,7 @@ def read(source: Source, _: ReadOptions) -> Imported:
     titles = ", ".join(one.title for one in programs or _PROGRAMS)
     if not observations:
         raise RequestError(f"{source.name}: contains no result of {titles}")
-    return Imported(
-        observations, notes=(f"read as the output of {titles}",), unread=tuple(unread)
-    )
+    return Imported(observations, notes=(f"read as the output of {titles}",), unread=tuple(unread))
 
 
 def _results(source: Source, program: _Program, unread: list[str]) -> Iterator[Observation]:
@@ -278,10 +281,10 @@ def _results(source: Source, program: _Program, unread: list[str]) -> Iterator[O
         if len(line) > _LONGEST_LINE:
             unread.append(f"{source.name}: line {at} (longer than {_LONGEST_LINE} characters)")
             continue
-        headings = [found for pattern in program.parts if (found := pattern.fullmatch(line.rstrip()))]
+        headings = [match for pattern in program.parts if (match := pattern.fullmatch(line.rstrip()))]
         for heading in headings[:1]:
-            found = heading.groupdict()
-            part.update({found["name"]: found["value"]} if "name" in found else found)
+            named = heading.groupdict()
+            part.update({named["name"]: named["value"]} if "name" in named else named)
         matches = [(result, result.pattern.fullmatch(line.strip())) for result in program.results]
         places, results = len(program.like.findall(line)), sum(match is not None for _, match in matches)
         if not headings and (places > results if program.every else places and not results):

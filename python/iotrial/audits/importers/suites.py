@@ -49,13 +49,17 @@ def _of_json(source: Source, row: dict[str, Any], unread: list[str]) -> Iterator
     if isinstance(stats, dict):  # pytest-benchmark, in seconds
         for run, raw in enumerate(stats["data"] if isinstance(stats.get("data"), list) else ()):
             if (value := measured(raw)) is None:
-                unread.append(f"{source.name}: {label(row.get('name', '?'))}, run {run + 1} ({label(raw)[:20]})")
+                unread.append(
+                    f"{source.name}: {label(row.get('name', '?'))}, run {run + 1} ({label(raw)[:20]})"
+                )
             else:
                 yield Observation(source.stem, "time", "s", value, condition, run=run)
     elif row.get("run_type") == "aggregate":
         return
     elif row.get("run_type") != "iteration" or row.get("error_occurred"):
-        unread.append(f"{source.name}: {label(row.get('name', '?'))} ({label(row.get('error_message', 'no run'))})")
+        unread.append(
+            f"{source.name}: {label(row.get('name', '?'))} ({label(row.get('error_message', 'no run'))})"
+        )
     else:
         value, unit = measured(row.get("real_time")), label(row.get("time_unit", "ns"))
         if value is None:

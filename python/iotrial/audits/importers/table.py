@@ -24,10 +24,34 @@ MANY = frozenset({"claim", "same", "note", "condition", "value", "ignore"})
 ROLES = ("treatment", "condition", "value", "run", "order", "series", "ignore")
 #: words for statistics, in names of columns and as labels of rows: what no run has
 SPREADS = frozenset(
-    "stddev sd std stdev stderr se cv ci mad iqr variance deviation ± σ +/- relative ratio speedup range q1 q3 lower upper".split()
+    [
+        "stddev",
+        "sd",
+        "std",
+        "stdev",
+        "stderr",
+        "se",
+        "cv",
+        "ci",
+        "mad",
+        "iqr",
+        "variance",
+        "deviation",
+        "±",
+        "σ",
+        "+/-",
+        "relative",
+        "ratio",
+        "speedup",
+        "range",
+        "q1",
+        "q3",
+        "lower",
+        "upper",
+    ]
 )
-EXTREMES = frozenset("min max minimum maximum lowest highest best worst".split())
-CENTRES = frozenset("mean avg average median geomean".split())
+EXTREMES = frozenset(["min", "max", "minimum", "maximum", "lowest", "highest", "best", "worst"])
+CENTRES = frozenset(["mean", "avg", "average", "median", "geomean"])
 PERCENTILE = re.compile(r"(?:p|perc|percentile)_?[0-9]{1,3}(?:[._][0-9]+)?|[0-9]{1,2}(?:\.[0-9]+)?(?:th|%)")
 #: the line of dashes below the header of a table in Markdown or Org
 MARKDOWN_RULE = re.compile(r"\s*\|?\s*:?-+:?\s*(?:[|+]\s*:?-+:?\s*)+\|?\s*|\s*\|\s*:?-+:?\s*\|\s*")
@@ -113,7 +137,9 @@ def read_table(text: str, name: str, *, roles: bool = False) -> Table:
         kept.append(tuple(cells + [""] * (len(columns) - len(cells))))
     unread += [f"{name}: {_rows_named(short)} with fewer cells than the header"] if short else []
     summaries = _summaries(columns, kept)
-    unread += [f"{name}: row {at} ({label(word)[:40]}), a statistic of other rows" for at, word in summaries.items()]
+    unread += [
+        f"{name}: row {at} ({label(word)[:40]}), a statistic of other rows" for at, word in summaries.items()
+    ]
     numbers = tuple(at for at in range(1, len(kept) + 1) if at not in summaries)
     return Table(
         name,
@@ -136,7 +162,9 @@ def _summaries(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[in
     """The rows that hold a statistic of the others (a mean below the runs) or a spread, by number, and the word for it."""
     found: dict[int, str] = {}
     for at in range(len(columns)):
-        words = {number: row[at].casefold().strip(" .:") for number, row in enumerate(rows, start=1) if row[at]}
+        words = {
+            number: row[at].casefold().strip(" .:") for number, row in enumerate(rows, start=1) if row[at]
+        }
         mixed = not all(map(is_statistic, words.values()))
         centred = not CENTRES.isdisjoint(words.values())
         for number, word in words.items():

@@ -208,7 +208,10 @@ def _tracer(audit: Audit) -> Iterator[str]:
 def _left_out(audit: Audit) -> Iterator[str]:
     if audit.left_out:
         yield f"{counted(audit.left_out, 'comparison')} more are not shown: audit fewer conditions at a time."
-    yield from (f"Not read: {escape(note)}." for note in audit.dataset.unread[:MOST])
+    unread = audit.dataset.unread
+    yield from (f"Not read: {escape(note)}." for note in unread[:MOST])
+    if len(unread) > MOST:
+        yield f"Not read: {len(unread) - MOST} more places (--json lists them)."
 
 
 def needs(audit: Audit) -> list[str]:
