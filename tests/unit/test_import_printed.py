@@ -191,6 +191,13 @@ def test_statistics_are_no_treatments(header: str, responses: set[str]) -> None:
     assert {o.condition for o in data.observations} == {()}
 
 
+def test_tests_side_by_side_are_responses() -> None:
+    data = of("size,Sequential Read (MB/s),Random Write (MB/s)\n4k,1.5,2.5\n64k,3.5,4.5\n")
+    assert {(group, response) for group, response, *_ in rows(data)} == {
+        ("all", "Sequential Read"), ("all", "Random Write"),
+    }  # fmt: skip
+
+
 def test_minutes_stay_minutes() -> None:
     assert {unit for *_, unit in rows(of("array,announced_min,actual_min\na,28.5,43\nb,30,50\n"))} == {"min"}
 

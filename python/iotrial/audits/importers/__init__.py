@@ -41,6 +41,8 @@ def formats() -> Mapping[str, Format]:
 
 def detect(source: Source) -> Format:
     """Return the first format that recognises the text. Raises RequestError if none does, or if it is known to be no runs."""
+    if not source.text.strip():
+        raise RequestError(f"{source.name}: the file is empty")
     for form in formats().values():
         if form.rank >= TABLES and (known := refusal(source.text)) is not None:
             raise RequestError(f"{source.name} is {known[0]}, which is not read", hint=known[1])

@@ -94,6 +94,25 @@ _VALUE_WORDS = frozenset(
     }
     | {"duration", "value", "result", "mean", "median", "speed", "calls", "errors", "iops", "score", "used"}
 )
+#: of tests that a program runs one after the other: no treatments
+_TEST_WORDS = frozenset(
+    [
+        "read",
+        "reads",
+        "write",
+        "writes",
+        "rewrite",
+        "seq",
+        "sequential",
+        "rand",
+        "random",
+        "mixed",
+        "seqread",
+        "seqwrite",
+        "randread",
+        "randwrite",
+    ]
+)
 _RESPONSES = frozenset({"real", "user", "sys", "wall", "elapsed", "system", "mean", "median"})
 
 
@@ -402,6 +421,8 @@ def _are_responses(parts: Sequence[tuple[str, str, str]]) -> bool:
     if any(_statistic(column, [one for one, _, _ in parts]) for column, _, _ in parts):
         return True
     if len(stems & set(TESTS)) > 1 or len(stems & _RESPONSES) > 1:
+        return True
+    if len(stems) > 1 and all(_words(stem) <= _TEST_WORDS for stem in stems):
         return True
     return len({unit for _, _, unit in parts}) == len(parts)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from os.path import commonpath
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,8 @@ def with_stems(sources: Sequence[Source]) -> list[Source]:
     paths = [Path(_SUFFIXES.sub("", source.name) or source.name) for source in sources]
     names = [path.name or source.name for path, source in zip(paths, sources, strict=True)]
     if len(set(names)) < len({source.name for source in sources}):
-        shared = len(commonpath([path.parent.parts for path in paths]))
+        levels = zip(*(path.parent.parts for path in paths), strict=False)
+        shared = sum(1 for _ in itertools.takewhile(lambda parts: len(set(parts)) == 1, levels))
         parts = [path.parts[shared:] for path in paths]
         if len(set(names)) == 1 and all(len(one) > 1 for one in parts):
             parts = [one[:-1] for one in parts]

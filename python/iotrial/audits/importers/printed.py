@@ -212,6 +212,7 @@ _REFUSED: tuple[tuple[str, str, str], ...] = (
     ),
     ("go test -json", r"\{\"Time\":\".*\"Action\":\".*", "import what `go test -bench . -count 10` prints without -json"),
     ("elbencho's text output", r"OPERATION\s+RESULT TYPE\s+FIRST DONE.*", "use --csvfile"),
+    ("the disk test of yabs", r"fio Disk Speed Tests.*", _FIO),
     ("kbench", r"FIO Benchmark Summary.*", f"import the results of its jobs: {_FIO}"),
     (
         "time (GNU, BSD, zsh or fish)",
