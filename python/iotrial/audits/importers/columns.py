@@ -96,22 +96,8 @@ _VALUE_WORDS = frozenset(
 )
 #: of tests that a program runs one after the other: no treatments
 _TEST_WORDS = frozenset(
-    [
-        "read",
-        "reads",
-        "write",
-        "writes",
-        "rewrite",
-        "seq",
-        "sequential",
-        "rand",
-        "random",
-        "mixed",
-        "seqread",
-        "seqwrite",
-        "randread",
-        "randwrite",
-    ]
+    {"read", "reads", "write", "writes", "rewrite", "seq", "sequential", "rand", "random", "mixed"}
+    | {"seqread", "seqwrite", "randread", "randwrite"}
 )
 _RESPONSES = frozenset({"real", "user", "sys", "wall", "elapsed", "system", "mean", "median"})
 

@@ -24,34 +24,11 @@ MANY = frozenset({"claim", "same", "note", "condition", "value", "ignore"})
 ROLES = ("treatment", "condition", "value", "run", "order", "series", "ignore")
 #: words for statistics, in names of columns and as labels of rows: what no run has
 SPREADS = frozenset(
-    [
-        "stddev",
-        "sd",
-        "std",
-        "stdev",
-        "stderr",
-        "se",
-        "cv",
-        "ci",
-        "mad",
-        "iqr",
-        "variance",
-        "deviation",
-        "±",
-        "σ",
-        "+/-",
-        "relative",
-        "ratio",
-        "speedup",
-        "range",
-        "q1",
-        "q3",
-        "lower",
-        "upper",
-    ]
+    {"stddev", "sd", "std", "stdev", "stderr", "se", "cv", "ci", "mad", "iqr", "variance", "deviation"}
+    | {"±", "σ", "+/-", "relative", "ratio", "speedup", "range", "q1", "q3", "lower", "upper"}
 )
-EXTREMES = frozenset(["min", "max", "minimum", "maximum", "lowest", "highest", "best", "worst"])
-CENTRES = frozenset(["mean", "avg", "average", "median", "geomean"])
+EXTREMES = frozenset({"min", "max", "minimum", "maximum", "lowest", "highest", "best", "worst"})
+CENTRES = frozenset({"mean", "avg", "average", "median", "geomean"})
 PERCENTILE = re.compile(r"(?:p|perc|percentile)_?[0-9]{1,3}(?:[._][0-9]+)?|[0-9]{1,2}(?:\.[0-9]+)?(?:th|%)")
 #: the line of dashes below the header of a table in Markdown or Org
 MARKDOWN_RULE = re.compile(r"\s*\|?\s*:?-+:?\s*(?:[|+]\s*:?-+:?\s*)+\|?\s*|\s*\|\s*:?-+:?\s*\|\s*")
