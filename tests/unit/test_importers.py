@@ -415,7 +415,12 @@ def test_statistics_and_rows_that_are_left_out_are_named(
     assert named in " ".join(data.unread)
 
 
-@pytest.mark.parametrize("levels", ["min,default,max", "low,high", "ext4,mean-field"])
+def test_a_table_of_psql_is_read() -> None:
+    data = text(" fs   | time_s \n------+--------\n ext4 |    1.5\n xfs  |   1.25\n(2 rows)\n")
+    assert [(o.group, o.value) for o in data.observations] == [("ext4", 1.5), ("xfs", 1.25)]
+
+
+@pytest.mark.parametrize("levels", ["min,default,max", "low,high", "ext4,mean-field", "10%,90%", "p1,p2"])
 def test_words_that_are_statistics_elsewhere_can_be_treatments(levels: str) -> None:
     names = levels.split(",")
     data = text("level,time_s\n" + "".join(f"{name},{at}.5\n" for at, name in enumerate(names)))

@@ -175,7 +175,7 @@ _REFUSED: tuple[tuple[str, str, str], ...] = (
     (
         "sysstat (iostat, sar, mpstat, pidstat, sadf)",
         r"Linux \S+ \(.*\)\s+[0-9/.-]+\s+_\S+_\s+\(.*CPU\).*|# hostname[;,].*|\{\s*\"sysstat\".*|avg-cpu:\s+%user.*"
-        r"|Device\s.*(?:tps|r/s)\s.*",
+        r"|Device\s+(?:[\w/%-]+\s+)*(?:tps|r/s)\s+[\w/%\s-]*",
         _SAMPLES,
     ),
     ("vmstat or dstat", r"procs -+memory-+.*|\"(?:pcp-)?dstat .*CSV output\".*", _SAMPLES),

@@ -30,6 +30,8 @@ SPREADS = frozenset(
 EXTREMES = frozenset({"min", "max", "minimum", "maximum", "lowest", "highest", "best", "worst"})
 CENTRES = frozenset({"mean", "avg", "average", "median", "geomean"})
 PERCENTILE = re.compile(r"(?:p|perc|percentile)_?[0-9]{1,3}(?:[._][0-9]+)?|[0-9]{1,2}(?:\.[0-9]+)?(?:th|%)")
+#: as the label of a row: not 10% or p1, which may be levels
+_RANK = re.compile(r"p[0-9]{2,3}(?:\.[0-9]+)?|[0-9]{1,2}(?:\.[0-9]+)?th")
 #: the line of dashes below the header of a table in Markdown or Org
 MARKDOWN_RULE = re.compile(r"\s*\|?\s*:?-+:?\s*(?:[|+]\s*:?-+:?\s*)+\|?\s*|\s*\|\s*:?-+:?\s*\|\s*")
 _LONGEST_LINE = 100_000
@@ -132,7 +134,7 @@ def read_table(text: str, name: str, *, roles: bool = False) -> Table:
 def is_statistic(cell: str) -> bool:
     """Return whether a cell says which statistic its row holds: mean, stddev, max, p99."""
     word = cell.casefold().strip(" .:")
-    return word in SPREADS | CENTRES | EXTREMES | {"total", "sum"} or PERCENTILE.fullmatch(word) is not None
+    return word in SPREADS | CENTRES | EXTREMES | {"total", "sum"} or bool(_RANK.fullmatch(word))
 
 
 def _summaries(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[int, str]:
@@ -167,7 +169,7 @@ def _first_markdown(body: Sequence[str]) -> tuple[list[list[str]] | None, int]:
         return None, 0
     rows = []
     for line in body[heads[0] : heads[1] if len(heads) > 1 else None]:
-        if "|" not in line:
+        if "|" not in line and not MARKDOWN_RULE.fullmatch(line):
             break
         cells = [
             cell.strip().strip("`*=").replace("\\|", "|")
