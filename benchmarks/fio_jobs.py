@@ -149,9 +149,23 @@ def tried(folder: Path, path: Path, before: tuple[str, ...], *, runs: bool) -> t
         failures += [f"void: {json.loads(checks)['void']}" for _, checks in rows if "void" in json.loads(checks)]
         connection.close()
         store.unlink()
-    if failures:
-        return planned, f"failed: {failures[0][:160]}"
-    return planned, "ran" if done.returncode in (0, 6) else f"failed: {reason(done)}"
+    if done.returncode in (0, 6) and not failures:
+        return planned, "ran"
+    why = " ".join((failures[0] if failures else reason(done)).split())[:160]
+    return planned, f"{'failed' if failures else 'refused'}: {why}; fio alone: {alone(folder)}"
+
+
+def alone(folder: Path) -> str:
+    """Return how fio ends on the same job in a folder of the root's file system."""
+    (folder / "alone").mkdir()
+    job = f"[global]\ndirectory=.\n{mapped((folder / 'job.fio').read_text())[0]}"
+    try:
+        done = subprocess.run(
+            ["fio", "-"], input=job, capture_output=True, text=True, check=False, cwd=folder / "alone", timeout=70
+        )
+    except subprocess.TimeoutExpired:
+        return "does not end in 70 s"
+    return f"status {done.returncode}"
 
 
 def main() -> None:

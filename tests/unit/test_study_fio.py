@@ -13,6 +13,7 @@ import pytest
 from iotrial.errors import RequestError, StudyError
 from iotrial.runner.command_user import command_user
 from iotrial.runner.own_files import check_own_files
+from iotrial.runner.resolve import resolve
 from iotrial.stats.spec import stretched_response
 from iotrial.study.codec import study_from_json, study_to_json
 from iotrial.study.model import Better, Scale, Study
@@ -466,6 +467,14 @@ def test_a_job_without_a_size_is_refused_as_by_fio(lines: str, tmp_path: Path) -
 )
 def test_sizes_are_read_as_fio_reads_them(text: str, expected: int | None) -> None:
     assert bytes_in(text) == expected
+
+
+def test_a_job_without_files_cannot_show_what_a_setting_of_the_lab_does() -> None:
+    text = (STUDY % "job = '''\n[read.a]\nioengine=cpuio\ncpuload=50\n'''").replace(
+        'knob = "command.argument"\nplaceholder = "{depth}"\nlevels = [1, 8]', 'knob = "block.read_ahead_kb"\nlevels = [128, 256]'
+    )
+    with pytest.raises(RequestError, match=r"uses no files, but block.read_ahead_kb acts on"):
+        resolve(read_study(text, "x.toml", trusted=True), root=True, lab="image")
 
 
 def test_the_files_of_all_levels_have_to_fit_into_the_lab() -> None:

@@ -431,6 +431,10 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
         """Return whether it works on the files of its set."""
         return True
 
+    def does_io(self) -> bool:
+        """Return whether it reads, writes or makes files at all, as far as the study shows."""
+        return True
+
     def labs(self) -> frozenset[str]:
         """Return the kinds of lab in which it can run."""
         return frozenset({"directory"}) | DISK_LABS

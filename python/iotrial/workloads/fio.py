@@ -39,6 +39,7 @@ from iotrial.study.work import (
 )
 from iotrial.terminal import escape
 from iotrial.workloads.fio_job import (
+    NO_FILES,
     Job,
     JobProblem,
     demands_of,
@@ -73,7 +74,8 @@ _KNOWN: tuple[tuple[re.Pattern[str], tuple[str, float, Scale, Better]], ...] = (
 )
 _HOST = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<v4>[0-9.]+))(?::(?P<port>[0-9]{1,5}))?")
 _PATH = re.compile(r"[^\x00-\x20\x7f][^\x00-\x1f\x7f]*")
-_UNFILLED = re.compile(r"\{[A-Za-z0-9_.-]+\}")
+#: a placeholder without a value; fio's own begin with a dollar
+_UNFILLED = re.compile(r"(?<!\$)\{[A-Za-z0-9_.-]+\}")
 #: the keys of fio's result: a path that begins with another one is of the only job
 _TOP = frozenset({"jobs", "disk_util", "client_stats", "global options", "timestamp", "timestamp_ms", "time"})
 #: options without which a number of a job is zero or missing, by its path
@@ -357,6 +359,9 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
     def on_files(self) -> bool:
         return False
 
+    def does_io(self) -> bool:
+        return any(job.options.get("ioengine", "") not in NO_FILES for job in jobs_of(self.job))
+
     def own_files(self, settings: Sequence[Setting]) -> Mapping[str, int]:
         found: dict[str, int] = {}
         for job in () if self.hosts else filled_jobs(mapped(self.job)[0], settings):
@@ -491,7 +496,7 @@ def _completed(pick: Pick, index: int) -> Pick:
 def _check_pick(
     pick: Pick, jobs: Sequence[Job], index: int, *, of_clients: bool, measured: bool = False
 ) -> None:
-    """Check a pick against the entries that fio's result will have; ``measured``: and that it is not left at 0. Raises Problem."""
+    """Check a pick against the entries of fio's result; ``measured``: and that it is not left at 0. Raises Problem."""
     _check_path(pick, index)
     if not (pick.name and pick.unit) or pick.scale is None or pick.better is None:
         raise Problem("a pick needs name, unit, scale and direction", "pick", index)

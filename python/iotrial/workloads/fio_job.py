@@ -78,11 +78,14 @@ _WORD = re.compile(r"[A-Za-z0-9_.,:%+-]{1,100}")
 _PLACEHOLDER = re.compile(r"\{[A-Za-z0-9_-]{1,64}\}")
 MOST_LINES = 2000
 MOST_INCLUDED = 8
+#: processes of a job that are told apart
+MOST_CLONES = 256
 #: combinations of levels that are looked at
 MOST_FILLED = 64
-#: engines without data on disk, or whose files are empty
-_NO_DATA = frozenset({"cpuio", "exec", "filecreate", "filedelete", "filestat", "ftruncate", "net", "netsplice", "null"})
-_BYTES = re.compile(r"(0x[0-9a-f]+|[0-9]+)(?:([kmgtp])(ib)?)?(?:i|b)?", re.IGNORECASE)
+#: engines without files, and those whose files are empty or their programs'
+NO_FILES = frozenset({"cpuio", "net", "netsplice", "null"})
+_NO_DATA = NO_FILES | {"exec", "filecreate", "filedelete", "filestat", "ftruncate"}
+_BYTES = re.compile(r"(0x[0-9a-f]{1,16}|[0-9]{1,19})(?:([kmgtp])(ib)?)?(?:i|b)?", re.IGNORECASE)
 _ALIASES = {"readwrite": "rw", "nr_files": "nrfiles", "wait_for_previous": "stonewall", "fileoffset": "offset", "fill_fs": "fill_device"}
 _WAYS = ("read", "write", "trim")
 
@@ -120,7 +123,7 @@ class Job:
     def number(self, option: str) -> int | None:
         """Return a count, by default 1; None if it is only known later."""
         value = self.options.get(option) or "1"
-        return int(value) if value.isascii() and value.isdecimal() else None
+        return int(value) if re.fullmatch("[0-9]{1,9}", value) else None
 
     @property
     def direct(self) -> bool:
@@ -289,7 +292,7 @@ def _file_bytes(job: Job, files: int) -> int | None:
     if each:
         largest = bytes_in(re.split("[-,]", each)[-1])
         share = size[:-1] if size.endswith("%") else "100"
-        return (largest or 0) * min(100, int(share) if share.isdecimal() else 100) // 100
+        return (largest or 0) * min(100, int(share) if re.fullmatch("[0-9]{1,3}", share) else 100) // 100
     if not size or size.endswith("%"):
         return None
     begins = bytes_in(options.get("offset", "0")) or 0
@@ -320,7 +323,7 @@ def entries_of(jobs: Sequence[Job]) -> list[list[Job]]:
     for job in jobs:
         if entries and (job.on("stonewall") or job.on("new_group")):
             group += 1
-        for _ in range(min(job.number("numjobs") or 1, MOST_LINES)):
+        for _ in range(min(job.number("numjobs") or 1, MOST_CLONES)):
             if job.on("group_reporting") and last == group:
                 entries[-1].append(job)
             else:
