@@ -77,7 +77,16 @@ def small(text: str) -> str:
         found = re.match(r"([0-9.]+)([kmgt]?)", value.lower())
         sized = found and name not in ("runtime", "timeout") and found[2] in _UNITS
         amount = float(found[1]) * (_UNITS[found[2]] if sized else 1) if found else 0
-        if most and equals and found and not value.endswith("%") and (amount > most[0] or (name in ("runtime", "timeout", "ramp_time", "startdelay") and value[-1:] in "smhd")):
+        if (
+            most
+            and equals
+            and found
+            and not value.endswith("%")
+            and (
+                amount > most[0]
+                or (name in ("runtime", "timeout", "ramp_time", "startdelay") and value[-1:] in "smhd")
+            )
+        ):
             line = f"{name}={most[1]}"
         lines.append(line)
     return "\n".join(lines) + "\n"
@@ -139,14 +148,18 @@ def tried(folder: Path, path: Path, before: tuple[str, ...], *, runs: bool) -> t
     words = ("--trust", "--lab", "image", "--no-controls", "--no-stop", "--json")
     done = iotrial(folder, "run", str(study), *words, before=before)
     if "lay out files" in done.stderr:
-        (folder / "job.fio").write_text(small(text).replace("size=16m", "size=2m").replace("size=32m", "size=2m"))
+        (folder / "job.fio").write_text(
+            small(text).replace("size=16m", "size=2m").replace("size=32m", "size=2m")
+        )
         done = iotrial(folder, "run", str(study), *words, before=before)
     failures: list[str] = []
     if (store := folder / "state" / "iotrial" / "trials.db").exists():
         connection = sqlite3.connect(store)
         rows = connection.execute("SELECT failure, checks FROM run").fetchall()
         failures = [failure for failure, _ in rows if failure]
-        failures += [f"void: {json.loads(checks)['void']}" for _, checks in rows if "void" in json.loads(checks)]
+        failures += [
+            f"void: {json.loads(checks)['void']}" for _, checks in rows if "void" in json.loads(checks)
+        ]
         connection.close()
         store.unlink()
     if done.returncode in (0, 6) and not failures:
@@ -161,7 +174,13 @@ def alone(folder: Path) -> str:
     job = f"[global]\ndirectory=.\n{mapped((folder / 'job.fio').read_text())[0]}"
     try:
         done = subprocess.run(
-            ["fio", "-"], input=job, capture_output=True, text=True, check=False, cwd=folder / "alone", timeout=70
+            ["fio", "-"],
+            input=job,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=folder / "alone",
+            timeout=70,
         )
     except subprocess.TimeoutExpired:
         return "does not end in 70 s"
@@ -176,15 +195,22 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--plan", action="store_true", help="only plan")
     given = parser.parse_args()
-    with open(given.out, "w", newline="") as file:
+    with given.out.open("w", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(("source", "file", "plan", "run"))
         for path in sorted(given.folder.rglob("*.fio")):
-            source, name = path.relative_to(given.folder).parts[0], "/".join(path.relative_to(given.folder).parts[1:])
+            source, name = (
+                path.relative_to(given.folder).parts[0],
+                "/".join(path.relative_to(given.folder).parts[1:]),
+            )
             if given.only not in str(path):
                 continue
             with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
-                row = (source.replace("+", "/"), name, *tried(Path(folder), path, tuple(shlex.split(given.before)), runs=not given.plan))
+                row = (
+                    source.replace("+", "/"),
+                    name,
+                    *tried(Path(folder), path, tuple(shlex.split(given.before)), runs=not given.plan),
+                )
             table.writerow(row)
             file.flush()
             print(*row, sep=" | ", flush=True)

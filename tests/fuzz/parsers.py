@@ -57,7 +57,15 @@ from iotrial.units import (
     parse_margin,
     parse_size,
 )
-from iotrial.workloads.fio_job import JobProblem, beyond_the_lab, entries_of, files_of, jobs_of, mapped, options_of
+from iotrial.workloads.fio_job import (
+    JobProblem,
+    beyond_the_lab,
+    entries_of,
+    files_of,
+    jobs_of,
+    mapped,
+    options_of,
+)
 from iotrial.workloads.fio_result import picked, result_of
 
 Parser = Callable[[bytes], None]

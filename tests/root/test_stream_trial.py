@@ -272,7 +272,18 @@ def test_files_of_a_job_that_failed_are_not_read_by_later_runs(state: Path, disk
     job = JOB.replace("size=2m", "size=$pagesize*51200").replace("rw=randread", "rw=read\ndirect=1")
     (state.parent / "random.fio").write_text(job)
     study = write_study(state.parent, FIO)
-    iotrial("run", study, "--trust", "--lab", "image", "--on", str(disk_folder), "--no-stop", "--no-controls", check=None)
+    iotrial(
+        "run",
+        study,
+        "--trust",
+        "--lab",
+        "image",
+        "--on",
+        str(disk_folder),
+        "--no-stop",
+        "--no-controls",
+        check=None,
+    )
     runs = stored_runs(state)
     assert len(runs) >= 4
     assert [run["failure"] for run in runs if "No space left" not in str(run["failure"])] == []

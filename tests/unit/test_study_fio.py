@@ -360,7 +360,11 @@ def test_what_is_no_result_is_an_error(output: str) -> None:
     ("lines", "mapped_lines", "told"),
     [
         ("directory=/mnt/data", "", ["directory=/mnt/data: left out"]),
-        ("filename=/mnt/data/test.0", "filename=test.0", ["filename=/mnt/data/test.0: file test.0 of the lab"]),
+        (
+            "filename=/mnt/data/test.0",
+            "filename=test.0",
+            ["filename=/mnt/data/test.0: file test.0 of the lab"],
+        ),
         ("filename=../x", "filename=x", ["filename=../x: file x of the lab"]),
         ("filename=test", "filename=test", []),
         ("filename=/dev/sdb", "filename=sdb", ["filename=/dev/sdb: file sdb of the lab"]),
@@ -451,7 +455,9 @@ def test_the_bytes_of_the_files_are_known_from_the_job_file(job: str, tmp_path: 
 
 
 @pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")
-@pytest.mark.parametrize("lines", ["rw=read", "size=50%", "filename=/dev/sdz", "io_size=1m", "rw=write\nruntime=1"])
+@pytest.mark.parametrize(
+    "lines", ["rw=read", "size=50%", "filename=/dev/sdz", "io_size=1m", "rw=write\nruntime=1"]
+)
 def test_a_job_without_a_size_is_refused_as_by_fio(lines: str, tmp_path: Path) -> None:
     job = mapped(f"[a]\n{lines}\n")[0]
     done = subprocess.run(["fio", "-"], input=job, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -462,7 +468,16 @@ def test_a_job_without_a_size_is_refused_as_by_fio(lines: str, tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("4k", 4096), ("4KB", 4096), ("4ki", 4096), ("4kib", 4000), ("1gib", 10**9), ("512", 512), ("0x10", 16), ("2t", 2 << 40)]
+    [
+        ("4k", 4096),
+        ("4KB", 4096),
+        ("4ki", 4096),
+        ("4kib", 4000),
+        ("1gib", 10**9),
+        ("512", 512),
+        ("0x10", 16),
+        ("2t", 2 << 40),
+    ]
     + [(text, None) for text in ("", "50%", "{size}", "(1g*2)", "$mb_memory", "1.5g", "g")],
 )
 def test_sizes_are_read_as_fio_reads_them(text: str, expected: int | None) -> None:
@@ -471,14 +486,17 @@ def test_sizes_are_read_as_fio_reads_them(text: str, expected: int | None) -> No
 
 def test_a_job_without_files_cannot_show_what_a_setting_of_the_lab_does() -> None:
     text = (STUDY % "job = '''\n[read.a]\nioengine=cpuio\ncpuload=50\n'''").replace(
-        'knob = "command.argument"\nplaceholder = "{depth}"\nlevels = [1, 8]', 'knob = "block.read_ahead_kb"\nlevels = [128, 256]'
+        'knob = "command.argument"\nplaceholder = "{depth}"\nlevels = [1, 8]',
+        'knob = "block.read_ahead_kb"\nlevels = [128, 256]',
     )
     with pytest.raises(RequestError, match=r"uses no files, but block.read_ahead_kb acts on"):
         resolve(read_study(text, "x.toml", trusted=True), root=True, lab="image")
 
 
 def test_the_files_of_all_levels_have_to_fit_into_the_lab() -> None:
-    text = (STUDY % "job = '''\n[read.a]\nsize={depth}\n[b]\nfilename=/dev/sdz\nsize=1g\n'''").replace("[1, 8]", '["1g", "8g"]')
+    text = (STUDY % "job = '''\n[read.a]\nsize={depth}\n[b]\nfilename=/dev/sdz\nsize=1g\n'''").replace(
+        "[1, 8]", '["1g", "8g"]'
+    )
     found = read_study(text, "x.toml", trusted=True)
     check_own_files(found, lab="image", lab_bytes=11 << 30)
     check_own_files(found, lab="directory", lab_bytes=1 << 30)  # its free space is checked where it is made
@@ -576,7 +594,11 @@ def test_files_that_a_job_file_includes_are_stored_with_the_study(tmp_path: Path
 
 @pytest.mark.parametrize(
     ("included", "message"),
-    [("include a.fio", "more than 8 deep"), ("include /etc/passwd", "below the study's folder"), ("include b.fio", "No such file")],
+    [
+        ("include a.fio", "more than 8 deep"),
+        ("include /etc/passwd", "below the study's folder"),
+        ("include b.fio", "No such file"),
+    ],
 )
 def test_a_file_that_cannot_be_included_is_an_error(tmp_path: Path, included: str, message: str) -> None:
     (tmp_path / "a.fio").write_text(f"[global]\n{included}\n[read.a]\niodepth={{depth}}\n")

@@ -137,6 +137,7 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
         ]
     }
     text_files = {"file": "job"}
+    with_included = staticmethod(included)
     noun = "fio"
     verb = "command"
     starts_programs = True
@@ -189,10 +190,6 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
     ] = 1
     pool: Annotated[int, Meta(ge=0, le=1_000_000, description="as many as `files`")] = 1
     size_bytes: Annotated[Size, Meta(ge=0, le=1 << 44, description="size of each of them")] = 0
-
-    @classmethod
-    def whole_text(cls, name: str, text: str, read: Callable[[str], str]) -> str:
-        return included(text, read, name)
 
     @classmethod
     def made(cls, values: dict[str, Any]) -> Self:
@@ -420,7 +417,9 @@ def _check_accepted(job: str, jobs: Sequence[Job], engines: Sequence[str], user:
 def _fio(words: Sequence[str], text: str, user: tuple[int, int]) -> subprocess.CompletedProcess[str]:
     """Run fio for what it says of a job file, without doing the job. Raises RequestError."""
     uid, gid = user
-    other: dict[str, Any] = {"user": uid, "group": gid, "extra_groups": ()} if uid != os.geteuid() == 0 else {}
+    other: dict[str, Any] = (
+        {"user": uid, "group": gid, "extra_groups": ()} if uid != os.geteuid() == 0 else {}
+    )
     try:
         return subprocess.run(
             ["fio", *words],
@@ -519,11 +518,15 @@ def _check_pick(
         name, rest = names[0], pick.path
         if len(names) > 1:
             hint = f'such as "jobs.{name}.{pick.path}"'
-            raise Problem(f'"{pick.path}": the job file has {len(names)} jobs, so name one', "pick", index, hint=hint)
+            raise Problem(
+                f'"{pick.path}": the job file has {len(names)} jobs, so name one', "pick", index, hint=hint
+            )
     same = [entry for entry in entries if entry[0].name == name]
     if len(same) > 1:
         message = f'"{pick.path}": fio reports {len(same)} jobs called "{name}"'
-        raise Problem(message, "pick", index, hint="add group_reporting to the job file, or give each its own name")
+        raise Problem(
+            message, "pick", index, hint="add group_reporting to the job file, or give each its own name"
+        )
     if measured:
         _check_measured(pick, rest, same[0], index)
 
@@ -538,7 +541,9 @@ def _no_such_job(pick: Pick, jobs: Sequence[Job], names: Sequence[str], index: i
         hint = f'group_reporting adds it to "jobs.{first}"; new_group or stonewall separates jobs'
     else:
         near = difflib.get_close_matches(rest.partition(".")[0], names, n=1, cutoff=0.0)
-        hint = f"the job file has: {', '.join(names)}" + (f'; did you mean "jobs.{near[0]}..."?' if near else "")
+        hint = f"the job file has: {', '.join(names)}" + (
+            f'; did you mean "jobs.{near[0]}..."?' if near else ""
+        )
     return Problem(f'"{pick.path}" does not name a job of the job file', "pick", index, hint=hint)
 
 
@@ -556,7 +561,9 @@ def _check_measured(pick: Pick, rest: str, entry: Sequence[Job], index: int) -> 
     for pattern, options in _UNMEASURED:
         for option in options:
             if pattern.match(number) and any(job.on(option) for job in entry):
-                raise Problem(f'"{pick.path}" is not measured with {option}', "pick", index, hint=f"remove {option}")
+                raise Problem(
+                    f'"{pick.path}" is not measured with {option}', "pick", index, hint=f"remove {option}"
+                )
 
 
 def _must_read(jobs: Sequence[Job], reads: Sequence[int]) -> tuple[int, int]:

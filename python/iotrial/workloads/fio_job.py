@@ -86,7 +86,13 @@ MOST_FILLED = 64
 NO_FILES = frozenset({"cpuio", "net", "netsplice", "null"})
 _NO_DATA = NO_FILES | {"exec", "filecreate", "filedelete", "filestat", "ftruncate"}
 _BYTES = re.compile(r"(0x[0-9a-f]{1,16}|[0-9]{1,19})(?:([kmgtp])(ib)?)?(?:i|b)?", re.IGNORECASE)
-_ALIASES = {"readwrite": "rw", "nr_files": "nrfiles", "wait_for_previous": "stonewall", "fileoffset": "offset", "fill_fs": "fill_device"}
+_ALIASES = {
+    "readwrite": "rw",
+    "nr_files": "nrfiles",
+    "wait_for_previous": "stonewall",
+    "fileoffset": "offset",
+    "fill_fs": "fill_device",
+}
 _WAYS = ("read", "write", "trim")
 
 
@@ -163,7 +169,9 @@ def _sections(text: str) -> list[tuple[str, list[Option]]]:
             found.append((name, []))
             continue
         if _INCLUDE.fullmatch(line):
-            raise JobProblem(f"line {number}: includes another file; name the job file with `file`, or insert the text")
+            raise JobProblem(
+                f"line {number}: includes another file; name the job file with `file`, or insert the text"
+            )
         name, _, value = line.partition("=")
         name, value = name.strip(), value.strip()
         if not found:
@@ -307,7 +315,8 @@ def bytes_in(text: str) -> int | None:
         return None
     number, unit, small = found.groups()
     power = "kmgtp".index(unit.lower()) + 1 if unit else 0
-    return int(number, 0 if number.lower().startswith("0x") else 10) * (1000 if small else 1024) ** power
+    count = int(number, 16 if number[:2] in ("0x", "0X") else 10)
+    return count * int((1000 if small else 1024) ** power)
 
 
 # fio's result
