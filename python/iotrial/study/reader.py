@@ -568,10 +568,10 @@ def _with_text(
     if not isinstance(own[named], str):
         raise source.error(f"{named}: expected text in quotes", *path, named)
     text = source.text_next_to_study(own[named], *path, named)
-    if kind.with_included is not None:
+    if kind.includes:
         try:
-            text = kind.with_included(
-                text, lambda name: source.text_next_to_study(name, *path, named), own[named]
+            text = kind.whole_text(
+                own[named], text, lambda name: source.text_next_to_study(name, *path, named)
             )
         except ValueError as problem:
             raise source.error(f"{own[named]} {problem}", *path, named) from None

@@ -261,8 +261,8 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
     options: ClassVar[tuple[str, ...]] = ()
     #: keys that name a text file next to the study, and the keys that its content is stored under
     text_files: ClassVar[Mapping[str, str]] = {}
-    #: returns a text file with the files that it includes: from its text, a function that reads a file by name, its own name
-    with_included: ClassVar[Callable[[str, Callable[[str], str], str], str] | None] = None
+    #: its text files may include others
+    includes: ClassVar[bool] = False
     #: keys that name a large file next to the study, and the keys that keep its checksum and folder
     input_files: ClassVar[Mapping[str, tuple[str, str]]] = {}
     #: what to use instead, if the kind can only be read from stored trials
@@ -330,6 +330,11 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
         return 1 if cache.startswith("cold") else self.replicates
 
     # what a study declares
+
+    @classmethod
+    def whole_text(cls, name: str, text: str, read: Callable[[str], str]) -> str:
+        """Return the text of the file ``name`` with the files that it includes, read by name. Raises ValueError."""
+        raise NotImplementedError
 
     @classmethod
     def made(cls, values: dict[str, Any]) -> Self:

@@ -137,7 +137,7 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
         ]
     }
     text_files = {"file": "job"}
-    with_included = staticmethod(included)
+    includes = True
     noun = "fio"
     verb = "command"
     starts_programs = True
@@ -190,6 +190,10 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
     ] = 1
     pool: Annotated[int, Meta(ge=0, le=1_000_000, description="as many as `files`")] = 1
     size_bytes: Annotated[Size, Meta(ge=0, le=1 << 44, description="size of each of them")] = 0
+
+    @classmethod
+    def whole_text(cls, name: str, text: str, read: Callable[[str], str]) -> str:
+        return included(text, read, name)
 
     @classmethod
     def made(cls, values: dict[str, Any]) -> Self:
