@@ -163,7 +163,7 @@ def _read_holes(past_cache: int, bytes_read: float) -> str | None:
         return None
     return (
         f"the program read {format_bytes(past_cache)} past the page cache, but only {format_bytes(int(bytes_read))} came "
-        "from the device: the rest was never written (holes of a sparse file)"
+        "from the device: the rest was never written (with fio, overwrite=1 in the job that writes lays its files out first)"
     )
 
 

@@ -321,12 +321,13 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
         if self.hosts:
             return
         lab.target.call("mkdir", path=lab.own, mode="0755")
-        owner = None if lab.user is None else dict(lab.user)
+        user = lab.user if self.several else lab.runs_as
+        owner = None if user is None else dict(user)
         # access to a socket allows running any job on its server, so this folder is private
         folders = [_below(lab), *(_folder(lab, number) for number in range(1, self.clients + 1))]
         for folder in folders:
             if not lab.target.exists(folder):
-                lab.target.call("mkdir", path=folder, mode="0700", owner=owner)
+                lab.target.call("mkdir", path=folder, mode="0700" if self.several else "0755", owner=owner)
         for number in range(1, self.clients + 1):
             if lab.target.exists(_socket(lab, number)):  # left over from the previous run
                 lab.target.call("remove", path=_socket(lab, number))
