@@ -439,7 +439,7 @@ def _check_place(
         _check_log(source, place, path, places, knobs)
     elif place.filesystem is not None and place.holds is Holds.RUNS and FILESYSTEM in knobs:
         raise source.error(
-            f'place "{place.name}" has a file system of its own, and a factor sets filesystem.type',
+            f'place "{place.name}" has its own file system, and a factor sets filesystem.type',
             *path,
             "filesystem",
             hint="set the file system in one of the two",
@@ -647,7 +647,7 @@ def read_design(source: Source, table: dict[str, Any], factors: Sequence[Factor]
             f'a "{kind.value}" design compares the levels of one factor, found {len(treatments)}',
             "design",
             "kind",
-            hint="make one factor whose levels set several knobs, or use `iotrial best`",
+            hint="make one factor that sets several knobs at each level, or use `iotrial best`",
         )
     if read.repeats is not None and not whole:
         raise source.error(
@@ -705,7 +705,7 @@ def read_responses(
 ) -> tuple[Response, ...]:
     """Return the responses of every workload: the named ones first, then the rest that its kind measures.
 
-    Primary are the named ones with ``primary = true``; if none, the first in this order whose ``primary`` is
+    Primary are the named ones with ``primary = true``; if none, the first in this order with a ``primary`` that is
     not given; else the first.
     """
     entries = [source.table(ResponseTable, table, "response", index) for index, table in enumerate(tables)]

@@ -422,6 +422,10 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
         """Return whether the study chooses the files its programs work on, which may be none of the lab's."""
         return False
 
+    def inherits_stdout(self) -> bool:
+        """Return whether its programs print to the standard output of iotrial."""
+        return False
+
     def needs_scratch(self) -> bool:
         """Return whether it needs an empty folder to write to, ``out`` of its job."""
         return False
@@ -487,9 +491,7 @@ class FileSet(Work, frozen=True, kw_only=True):
     ] = 0
     contiguous: Annotated[
         bool,
-        Meta(
-            description="draw whole runs of neighbours, for work whose cost depends on how close inodes lie"
-        ),
+        Meta(description="draw whole runs of neighbours, for work that depends on how close inodes lie"),
     ] = False
     size_bytes: Annotated[Size, Meta(ge=0, le=1 << 44, description="size of each file")] = 4096
     content: Annotated[
