@@ -489,7 +489,7 @@ def test_a_job_without_files_cannot_show_what_a_setting_of_the_lab_does() -> Non
         'knob = "command.argument"\nplaceholder = "{depth}"\nlevels = [1, 8]',
         'knob = "block.read_ahead_kb"\nlevels = [128, 256]',
     )
-    with pytest.raises(RequestError, match=r"uses no files, but block.read_ahead_kb acts on"):
+    with pytest.raises(RequestError, match=r"uses no files of the lab, but block.read_ahead_kb acts on"):
         resolve(read_study(text, "x.toml", trusted=True), root=True, lab="image")
 
 

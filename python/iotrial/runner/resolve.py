@@ -187,7 +187,7 @@ def resolve(
         refusals.check_primary(study, workload)
         if acting is not None and not workload.work.does_io():
             raise RequestError(
-                f"workload {workload.name}: it uses no files, but {acting.knob.name} acts on {acting.knob.scope}"
+                f"workload {workload.name}: it uses no files of the lab, but {acting.knob.name} acts on {acting.knob.scope}"
             )
         if workload.cache is not None:
             state = cache.resolve(workload.cache, kind)

@@ -82,8 +82,11 @@ MOST_INCLUDED = 8
 MOST_CLONES = 256
 #: combinations of levels that are looked at
 MOST_FILLED = 64
-#: engines without files, and those whose files are empty or their programs'
-NO_FILES = frozenset({"cpuio", "net", "netsplice", "null"})
+#: engines that work on no file of a file system, and those whose files are empty or their programs'
+NO_FILES = frozenset({
+    "cpuio", "dev-dax", "dfs", "gfapi", "gfapi_async", "http", "io_uring_cmd", "libblkio", "libhdfs", "libiscsi", "libzbc",
+    "mtd", "nbd", "net", "netsplice", "nfs", "null", "rados", "rbd", "rdma", "sg", "xnvme",
+})  # fmt: skip
 _NO_DATA = NO_FILES | {"exec", "filecreate", "filedelete", "filestat", "ftruncate"}
 _BYTES = re.compile(r"(0x[0-9a-f]{1,16}|[0-9]{1,19})(?:([kmgtp])(ib)?)?(?:i|b)?", re.IGNORECASE)
 _ALIASES = {
