@@ -74,7 +74,7 @@ def small(text: str) -> str:
     for line in text.splitlines():
         name, equals, value = (part.strip() for part in line.partition("="))
         most = SMALL.get(name)
-        found = re.match(r"([0-9.]+)([kmgt]?)", value.lower())
+        found = re.match(r"([0-9]+(?:\.[0-9]+)?)([kmgt]?)", value.lower())
         sized = found and name not in ("runtime", "timeout") and found[2] in _UNITS
         amount = float(found[1]) * (_UNITS[found[2]] if sized else 1) if found else 0
         if (

@@ -466,6 +466,15 @@ def test_a_job_without_a_size_is_refused_as_by_fio(lines: str, tmp_path: Path) -
         files_of(job)
 
 
+@pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")
+def test_zones_are_refused_as_by_fio_for_a_new_file(tmp_path: Path) -> None:
+    job = mapped("[a]\nfilename=/dev/sdz\nzonemode=zbd\nzonesize=1m\nsize=4m\nrw=write\n")[0]
+    done = subprocess.run(["fio", "-"], input=job, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    with pytest.raises(JobProblem, match="needs a device with zones"):
+        files_of(job)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -277,13 +277,16 @@ def filled_jobs(text: str, settings: Sequence[Setting]) -> Iterator[str]:
 def files_of(text: str) -> dict[str, int]:
     """Return the bytes of the files that the jobs need, by file, or by job with files of its own.
 
-    A size that is only known later counts as 0. Raises JobProblem for a job without a size, which fio would refuse.
+    A size that is only known later counts as 0. Raises JobProblem for a job without a size and for zones, which fio would
+    refuse.
     """
     found: dict[str, int] = {}
     for job in jobs_of(text):
         options = job.options
         if options.get("ioengine", "") in _NO_DATA or job.on("fill_device") or "read_iolog" in options:
             continue
+        if options.get("zonemode") == "zbd":
+            raise JobProblem(f'job "{job.name}": zonemode=zbd needs a device with zones, and works on a file in the lab')
         named = _BETWEEN_FILES.split(options["filename"]) if options.get("filename") else []
         files = len(named) or job.number("nrfiles") or 0
         each = _file_bytes(job, files)
