@@ -467,11 +467,22 @@ def test_a_job_without_a_size_is_refused_as_by_fio(lines: str, tmp_path: Path) -
 
 
 @pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")
-def test_zones_are_refused_as_by_fio_for_a_new_file(tmp_path: Path) -> None:
-    job = mapped("[a]\nfilename=/dev/sdz\nzonemode=zbd\nzonesize=1m\nsize=4m\nrw=write\n")[0]
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("filename=/dev/sdz\nzonemode=zbd\nzonesize=1m\nrw=write", "needs a device with zones"),
+        ("read_iolog=app.log", "names no file of the lab"),
+        ("rw=write\nverify=md5\nverify_state_load=1", "the state that an earlier fio has saved"),
+        ("rw=read\nverify=crc32c\nbs=4k", "verifies what no job has written"),
+    ],
+)
+def test_what_a_job_expects_to_find_is_refused_as_by_fio_in_an_empty_folder(
+    lines: str, message: str, tmp_path: Path
+) -> None:
+    job = mapped(f"[a]\nsize=1m\n{lines}\n")[0]
     done = subprocess.run(["fio", "-"], input=job, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode != 0
-    with pytest.raises(JobProblem, match="needs a device with zones"):
+    with pytest.raises(JobProblem, match=message):
         files_of(job)
 
 

@@ -277,16 +277,19 @@ def filled_jobs(text: str, settings: Sequence[Setting]) -> Iterator[str]:
 def files_of(text: str) -> dict[str, int]:
     """Return the bytes of the files that the jobs need, by file, or by job with files of its own.
 
-    A size that is only known later counts as 0. Raises JobProblem for a job without a size and for zones, which fio would
-    refuse.
+    A size that is only known later counts as 0. Raises JobProblem for a job without a size, which fio would refuse,
+    and for one that expects to find more than an empty folder.
     """
     found: dict[str, int] = {}
-    for job in jobs_of(text):
+    jobs = jobs_of(text)
+    for job in jobs:
         options = job.options
-        if options.get("ioengine", "") in _NO_DATA or job.on("fill_device") or "read_iolog" in options:
+        if options.get("ioengine", "") in _NO_DATA:
             continue
-        if options.get("zonemode") == "zbd":
-            raise JobProblem(f'job "{job.name}": zonemode=zbd needs a device with zones, and works on a file in the lab')
+        if lacking := _lacking(job, jobs):
+            raise JobProblem(f'job "{job.name}": {lacking}')
+        if job.on("fill_device") or "read_iolog" in options:
+            continue
         named = _BETWEEN_FILES.split(options["filename"]) if options.get("filename") else []
         files = len(named) or job.number("nrfiles") or 0
         each = _file_bytes(job, files)
@@ -297,6 +300,21 @@ def files_of(text: str) -> dict[str, int]:
         else:
             found[job.section] = (job.number("numjobs") or 0) * files * (each or 0)
     return found
+
+
+def _lacking(job: Job, jobs: Sequence[Job]) -> str | None:
+    """Return what a job expects to find that a new folder does not have, in words."""
+    log = job.options.get("read_iolog", "/")
+    if not log.startswith("/") and log not in (one.options.get("write_iolog") for one in jobs):
+        return f"read_iolog={log} names no file of the lab: use an absolute path"
+    if job.options.get("zonemode") == "zbd":
+        return "zonemode=zbd needs a device with zones, and works on a file in the lab"
+    if job.on("verify_state_load"):
+        return "verify_state_load needs the state that an earlier fio has saved"
+    verifies = job.options.get("verify", "0") not in ("0", "null")
+    if verifies and job.ways == {"read"} and not any("write" in one.ways for one in jobs):
+        return "it verifies what no job has written"
+    return None
 
 
 def _file_bytes(job: Job, files: int) -> int | None:
