@@ -200,7 +200,7 @@ def status_of(document: Document, fail_if: tuple[str, ...]) -> int:
         return EXIT_FAIL_IF
     if not document.valid:
         return EXIT_INVALID
-    main = [row.effect for row in document.primary if row.effect.kind == "main"]
+    main = [one for row in document.primary if row.effect.kind == "main" for one in row.answers]
     if all(effect.low is None and effect.high is None for effect in main):
         return EXIT_NO_ANSWER
     verdicts = {effect.verdict.value for effect in main}
