@@ -261,5 +261,5 @@ def test_a_command_that_reads_and_changes_a_file_is_said_to_depend_on_the_run_be
     argv = f"""["sh", "-c", "{first}echo {{mode}} >>{file}"]"""
     text = study(argv, knob="command.argument", more="")
     done = iotrial("run", write_study(tmp_path, text), "--rehearse", "--trust")
-    said = f"work reads and changes {file}: a run may depend on the run before"
+    said = f"work reads and changes {file}, so a run may depend on the run before"
     assert (said in " ".join((done.stdout + done.stderr).split())) is reads

@@ -26,7 +26,7 @@ from iotrial.report.blocks import (
 from iotrial.report.html import html
 from iotrial.report.markdown import markdown
 from iotrial.report.render import print_report
-from iotrial.report.text import SCREEN_LINES, text_lines
+from iotrial.report.text import MOST_ROWS, SCREEN_LINES, text_lines
 from iotrial.stats.model import Control, Verdict, VoidCount
 from iotrial.study.model import Role
 
@@ -85,7 +85,8 @@ def test_tables_share_the_lines_of_a_screen_that_notes_leave() -> None:
     assert {f"note {n}" for n in range(20)} <= set(lines)
     assert any(line.startswith("and ") and line.endswith("(--full)") for line in lines)
     full = [line.plain for line in text_lines(report, console, full=True)]
-    assert sum(line.startswith("row ") for line in full) == 200
+    assert sum(line.startswith("row ") for line in full) == 2 * MOST_ROWS
+    assert full.count("and 40 more rows (--json)") == 2
 
 
 def test_renderers_take_any_blocks() -> None:

@@ -174,7 +174,7 @@ class Sysctl(Declaration):
         "vm.swappiness": Need.SWAP,
     }
 
-    #: keys whose value is a time after which the kernel acts, in hundredths of a second
+    #: keys that hold a time after which the kernel acts, in hundredths of a second
     PERIODS: ClassVar[frozenset[str]] = frozenset(
         {"vm.dirty_expire_centisecs", "vm.dirty_writeback_centisecs", "fs.xfs.xfssyncd_centisecs"}
     )

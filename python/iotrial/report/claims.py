@@ -322,19 +322,30 @@ class ClaimGroup:
         return f"{quoted_claim(self.claim)}: {found}.{numbers}"
 
 
-def not_run_in_brief(groups: Sequence[ClaimGroup]) -> list[str]:
-    """Return one sentence on the claims about things that the trial did not run; empty if there are none."""
-    number = sum(group.not_run for group in groups)
-    if not number:
-        return []
-    noun = counted(number, "published claim")
-    return [f"{noun}: cannot say, about levels, conditions or work that this trial did not run."]
+def cannot_say_in_brief(groups: Sequence[ClaimGroup]) -> list[str]:
+    """Return a text for each source whose claims the trial cannot judge, with the claims by reason.
+
+    Claims on what the trial did not run are counted, not quoted.
+    """
+    sources: dict[str, dict[str, list[str]]] = {}
+    for group in groups:
+        if not group.not_run:
+            quoted = quoted_claim(group.claim, source=False)
+            sources.setdefault(group.claim.source, {}).setdefault(group.held[0].why, []).append(quoted)
+    found = []
+    for source, reasons in sources.items():
+        texts = [f"{joined(dict.fromkeys(quoted))}: cannot say, {why}." for why, quoted in reasons.items()]
+        found.append(" ".join([f"{escape(source)}:"] * bool(source) + texts))
+    if number := sum(group.not_run for group in groups):
+        noun = counted(number, "published claim")
+        found.append(f"{noun}: cannot say, about levels, conditions or work that this trial did not run.")
+    return found
 
 
-def quoted_claim(claim: Claim) -> str:
-    """Quote the claim and its source."""
+def quoted_claim(claim: Claim, *, source: bool = True) -> str:
+    """Quote the claim, and its source."""
     text = f"\u201c{escape(claim.text)}\u201d" if claim.text else _published(claim)
-    return f"{text} ({escape(claim.source)})" if claim.source else text
+    return f"{text} ({escape(claim.source)})" if claim.source and source else text
 
 
 def grouped(held: Sequence[HeldClaim]) -> tuple[ClaimGroup, ...]:

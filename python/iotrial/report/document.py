@@ -51,9 +51,11 @@ from iotrial.store.checks import SERIES
 from iotrial.store.model import StoredTrial, TrialData, TrialHeader
 from iotrial.study.model import Response, Study
 from iotrial.terminal import escape
-from iotrial.units import format_duration
+from iotrial.units import format_bytes, format_duration
 
 OTHER_CLAIMS = "The published claims are those of the study in this version of iotrial; those stored with the trial differ."
+#: facts of the machine that only --json has
+_NOT_SHOWN = ("machine", "clock_source", "probe")
 _DEEPEST = 8  # facts of a host are two or three levels deep; an imported trial may contain anything
 
 
@@ -212,7 +214,7 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         failures=failures,
         diagnostics=tuple(diagnostic_rows(analysis.diagnostics, conditions)),
         plan=plan_rows(data, design),
-        machine=tuple(flattened(header.host)),
+        machine=tuple(flattened({name: header.host[name] for name in header.host if name not in _NOT_SHOWN})),
         lab=tuple(flattened(header.lab)),
         rerun=rerun_command(trial),
         typed=rerun_command(trial, seeded=False),
@@ -368,5 +370,7 @@ def flattened(facts: Mapping[str, object], prefix: str = "", *, depth: int = 0) 
                 yield escape(label), escape(", ".join(str(item) for item in value))
         elif isinstance(value, bool):
             yield escape(label), "yes" if value else "no"
+        elif isinstance(value, int) and label.endswith(" bytes"):
+            yield escape(label.removesuffix(" bytes")), format_bytes(value)
         elif value is not None and value != "":
             yield escape(label), escape(value)

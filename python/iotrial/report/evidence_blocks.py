@@ -23,30 +23,24 @@ from iotrial.report.document import Document
 from iotrial.report.evidence import COUNT, KINDS, SHARES, EvidenceRow
 from iotrial.report.findings import arms_are_rows
 from iotrial.report.metrics import is_system_wide, words_of
-from iotrial.report.notation import capitalised, elided, percent, quantity
+from iotrial.report.notation import capitalised, counted, elided, percent, quantity
 from iotrial.report.phrases import TIME_UNITS, amount
 from iotrial.store.model import with_checks
 from iotrial.terminal import escape
 
 _MEDIANS_LEDE = (
-    "Medians over valid runs. A value is marked ▲ or ▼ if it changed with the treatment: it differs from the reference "
-    "across blocks, and the medians differ by more than the margin. The share of false marks is kept below {alpha} "
-    "(e-BH); this is exploratory, not a verdict. System-wide counters include other activity on the machine."
+    "Medians over valid runs; ▲ and ▼ mark what changed with the setting, by more than the margin. At most {alpha} of "
+    "the marks are expected to be false (e-BH): this is exploratory, not a verdict. System-wide counters include other "
+    "activity on the machine."
 )
-_ACCOUNTED = (
-    " Rows called accounted come from repetitions after the last block that were traced and not timed. They are "
-    "few, so counts of calls are marked if their middle halves do not overlap, and counts of requests never; "
-    "latencies of requests are accurate to 25 %."
-)
+_ACCOUNTED = " Rows called accounted come from a few repetitions that were traced and not timed."
 _LEVEL_LEDE = (
-    "By level of each factor: means, over the rows at that level, of each row’s median. Only changes are listed: the level "
-    "differs from the reference across blocks, and the means differ by more than the margin. The share of false entries is "
-    "kept below {alpha} (e-BH); this is exploratory, not a verdict. System-wide counters include other activity on the "
-    "machine."
+    "Means, over the rows at each level, of each row’s median; only changes beyond the margin are listed. At most {alpha} of "
+    "them are expected to be false (e-BH): this is exploratory, not a verdict. System-wide counters include other "
+    "activity on the machine."
 )
-_MOST_MOVED = 6
 _MOST_ON_SCREEN = 3
-#: most conditions whose requests are listed
+#: most conditions with a list of requests
 _MOST_CONDITIONS = 3
 #: with fewer requests, their times are not shown
 _FEW = 10
@@ -67,8 +61,7 @@ _LEAST_VALUE, _MOST_VALUE = len("strictatime"), len("▲ 12.5 MiB (× 4.96)")
 def evidence_notes(document: Document) -> Iterator[Note]:
     """Yield what else changed, and the requests to the device, in words."""
     if document.evidence and (changes := _changes(document)):
-        yield Note(_in_words(document, changes, _MOST_ON_SCREEN), "Evidence", view=View.SHORT)
-        yield Note(_in_words(document, changes, _MOST_MOVED), "Evidence", view=View.FULL)
+        yield Note(_in_words(document, changes, _MOST_ON_SCREEN), "Evidence", view=View.TEXT)
     for words in _requests(document):
         yield Note(words, "Requests", view=View.FULL)
 
@@ -126,19 +119,26 @@ def _requested(rows: Mapping[str, EvidenceRow]) -> str:
 
 
 def evidence_section(document: Document) -> Iterator[Section]:
-    """Yield the table of all medians; by level, if there are too many treatments for a column each, of what changed."""
+    """Yield the table of what changed, with all other medians folded; by level if treatments are too many for columns."""
     if not document.evidence:
         return
     by_level = arms_are_rows(document.trial.header.study)
-    found = _changed_levels(document.evidence) if by_level else _medians(document.evidence)
     notes = tuple(Note(f"{capitalised(escape(why))}.", view=View.PAGE) for why in document.data.not_accounted)
     lede = (_LEVEL_LEDE if by_level else _MEDIANS_LEDE).format(alpha=percent(document.trial.header.alpha))
     if not by_level and (document.data.calls or document.data.requests):
         lede += _ACCOUNTED
-    blocks: tuple[Block, ...] = (found if found.rows else Note("Nothing changed."), *notes)
-    yield Section(
-        "Evidence: what else changed", blocks, id="evidence", lede=lede, nav="Evidence", view=View.LONG
-    )
+    every = {(row.condition.key, row.metric) for row in document.evidence}
+    moved = {(row.condition.key, row.metric) for row in document.evidence if row.moved}
+    changed = [row for row in document.evidence if (row.condition.key, row.metric) in moved]
+    found = _changed_levels(document.evidence) if by_level else _medians(changed)
+    blocks: list[Block] = [found if moved else Note("Nothing changed."), *notes]
+    if same := len(every) - len(moved):
+        blocks.append(Note(f"{counted(same, 'other value')} did not change (--json has all)", view=View.FULL))
+        if not by_level:
+            others = [row for row in document.evidence if (row.condition.key, row.metric) not in moved]
+            title = f"What did not change ({same})"
+            blocks.append(Section(title, (_medians(others),), folded=True, view=View.PAGE))
+    yield Section("Evidence: what else changed", tuple(blocks), id="evidence", lede=lede, view=View.LONG)
 
 
 def _medians(evidence: Sequence[EvidenceRow]) -> Table:

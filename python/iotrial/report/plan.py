@@ -25,13 +25,6 @@ def plan_rows(data: TrialData, design: Design | None = None) -> tuple[tuple[str,
 def _rows(data: TrialData, design: Design | None) -> Iterator[tuple[str, str]]:
     header = data.trial.header
     study = header.study
-    yield (
-        "Design",
-        (
-            "Randomised complete blocks: a block runs every arm of one condition once, within a short time; a "
-            "round is one block of each undecided condition, in random order."
-        ),
-    )
     if design is not None and len(study.treatment_factors) > 1:
         yield from design_rows(design)
     for factor in study.treatment_factors:
@@ -43,28 +36,14 @@ def _rows(data: TrialData, design: Design | None) -> Iterator[tuple[str, str]]:
     primary = [escape(response.name) for response in study.responses if response.primary]
     if primary:
         yield "Primary response", joined(dict.fromkeys(primary))
-    yield (
-        "Controls",
-        (
-            "none (switched off)"
-            if header.options.get("controls") is False
-            else "Two columns of the design: one half of the rows slowed by a known factor "
-            f"(1 + 2 × margin = {1 + 2 * header.margin:.3g}), another half identical."
-            if design is not None and design.controls == "columns"
-            else (
-                "An identical second copy of the reference, and a run slowed by a known factor "
-                f"(1 + 2 × margin = {1 + 2 * header.margin:.3g}), in at least every second block."
-            )
-        ),
-    )
-    yield (
-        "Order",
-        (
-            "All orders of the arms in a block are equally likely. Each is chosen from the seed, independently "
-            "of the measurements."
-        ),
-    )
-    yield "Assignment", _assignment(header)
+    if header.options.get("controls") is False:
+        yield "Controls", "none (switched off)"
+    elif design is not None and design.controls == "columns":
+        slowed = (
+            f"one half of the rows slowed by a known factor (1 + 2 × margin = {1 + 2 * header.margin:.3g})"
+        )
+        yield "Controls", f"two columns of the design: {slowed}, another half identical"
+    yield "Files", _assignment(header)
     yield "Seed", f"{header.seed} ({'chosen by the user' if header.seed_chosen else 'random'})"
     yield (
         "Margin and alpha",

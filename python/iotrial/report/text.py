@@ -39,7 +39,7 @@ from iotrial.terminal import escape_lines
 
 SCREEN_LINES = 40
 #: the most rows of a table with --full
-MOST_ROWS = 400
+MOST_ROWS = 60
 _LEAST_ROWS = 2
 _GAP = "  "
 #: a number's percent sign, a ratio behind a number, and a command to copy: not broken where a line has room for it
@@ -243,7 +243,7 @@ class _Printer:
             shown = [[row[place] for place in part] for row in rows]
             yield from self._part([heads[place] for place in part], shown, groups, indent=indent)
         if left:
-            hint = "" if view is View.FULL else " (--full)"
+            hint = " (--json)" if view is View.FULL else " (--full)"
             yield from self._wrapped(Text(f"and {left}{hint}", style="dim"))
         if table.note:
             yield from self._wrapped(Text(table.note, style="dim"))

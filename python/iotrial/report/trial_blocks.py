@@ -29,7 +29,7 @@ from iotrial.report.blocks import (
     heads,
     table,
 )
-from iotrial.report.claims import ClaimGroup, HeldClaim, Outcome, grouped, not_run_in_brief
+from iotrial.report.claims import ClaimGroup, HeldClaim, Outcome, cannot_say_in_brief, grouped
 from iotrial.report.conditions import EVERYWHERE
 from iotrial.report.diagnostics import change_sentence
 from iotrial.report.document import OTHER_CLAIMS, Document
@@ -63,6 +63,7 @@ from iotrial.report.phrases import (
 from iotrial.report.race import race_blocks
 from iotrial.report.rows import EffectRow
 from iotrial.report.safety import safety_blocks
+from iotrial.report.sentences import Tone
 from iotrial.report.windows import stop_notes, window_notes, windows_section
 from iotrial.report.within import changes_within
 from iotrial.stats.model import QUIET, Conclusion, Effect, Verdict
@@ -108,9 +109,10 @@ _STATUS = re.compile(r" ended with status (\d+)")
 _FIRST_OF_SHELL = 126
 #: with "Run again: " before it, one line of a narrow terminal
 _LONGEST_TYPED = 68
-_MOST_MOVED = 6
 _MOST_ON_SCREEN = 3
 _MOST_CONDITIONS = 6
+#: a longer table of effects is folded on a page, below its chart
+_MOST_ROWS_OPEN = 12
 _MOST_LISTED = 200
 _MOST_ALIASES = 24
 
@@ -125,7 +127,8 @@ def trial_report(document: Document, *, figures: int | None = None, html_path: s
     header = trial.header
     number = trial.number
     drawn = None if figures is None else draw_figures(document, most_panels=figures)
-    badges = [Words(document.summary.tone.value, document.summary.tone.value, badge=True)]
+    tone = document.summary.tone
+    badges = [] if tone is Tone.MIXED else [Words(tone.value, tone.value, badge=True)]
     if trial.state not in (TrialState.DONE, TrialState.INVALID):
         badges.append(Words(trial.state.value, trial.state.value, badge=True))
     if not document.with_controls and not header.study.in_windows:
@@ -161,13 +164,13 @@ def _blocks(document: Document, drawn: Figures | None, html_path: str | None) ->
     yield from _limits(document)
     yield from window_notes(document)
     yield from fidelity_sections(document.fidelities)
-    yield from _claims(document)
     if drawn is not None:
         yield from windows_section(document, Drawn.all_of(drawn.windows))
         yield from runs_sections(drawn)
     yield from durability_section(document.durability, document.data.not_cut)
     yield from evidence_section(document)
     yield from _exploratory(document)
+    yield from _claims(document)
     yield from _controls(document)
     yield from _losses(document)
     yield from _diagnostics(document)
@@ -189,15 +192,15 @@ def _answer(document: Document, drawn: Figures | None) -> Iterator[Block]:
         # a table of facts or of a matrix already says this on the first screen
         view = View.LONG if document.facts or document.matrices or document.analysis.races else View.ALL
         pooled = effect_table(document.pooled, valid=document.valid)
-        more: list[Block] = []
+        every = effect_table(document.primary, valid=document.valid)
+        few = len(document.primary) <= _MOST_ROWS_OPEN or drawn is None or not drawn.forests
+        table_of_all = every if few else Section("Effects as a table", (every,), folded=True)
+        more: list[Block] = [table_of_all] if few else []
         if drawn is not None:
             several = len(drawn.forests) > 1
-            more = [Drawn.of(one, title=one.title if several else "", apart=True) for one in drawn.forests]
-        every = effect_table(document.primary, valid=document.valid)
-        if drawn is not None and drawn.forests:
-            more.append(Section("Effects as a table", (every,), folded=True))
-        else:
-            more.append(every)
+            more += [Drawn.of(one, title=one.title if several else "", apart=True) for one in drawn.forests]
+        if not few:
+            more.append(table_of_all)
         if document.pooled:
             title = f"Means over conditions (pooled): a separate family ({len(document.pooled)})"
             more.append(Section(title, (pooled,), folded=True, view=View.LONG))
@@ -313,10 +316,9 @@ def _factors(document: Document, drawn: Figures | None) -> Iterator[Section]:
         made = tuple(
             Row((*_crossed(row), _verdict(row, valid=document.valid), _parts_of(row))) for row in rows
         )
-        every = Table(columns, (Group(made),), noun="smaller interaction", view=View.LONG)
-        blocks.append(
-            Section(f"Interactions as a table ({len(rows)})", (every,), folded=True, view=View.LONG)
-        )
+        every = Table(columns, (Group(made),), noun="smaller interaction")
+        title = f"Interactions as a table ({len(rows)})"
+        blocks.append(Section(title, (every,), folded=True, view=View.PAGE))
     if blocks:
         yield Section("Factors", tuple(blocks), id="factors", lede=INTERACTION_LEDE if rows else "")
 
@@ -355,11 +357,6 @@ def _interactions(rows: Sequence[EffectRow], *, by_cells: bool) -> Iterator[Note
 
 def _supports(document: Document) -> Iterator[Note]:
     yield from evidence_notes(document)
-    found = [row for row in document.exploratory if row.effect.discovery]
-    if found:
-        every = list(dict.fromkeys(f"{spoken(row.effect.response)} ({_level(row)})" for row in found))
-        named = joined(some(every, _MOST_MOVED))
-        yield Note(f"{named} may differ too; confirm it in a new trial", "Exploratory", view=View.FULL)
     for row in document.diagnostics:
         if row.diagnostic.changes and (sentence := change_sentence(row.diagnostic)):
             where = f"{row.condition.text}: " if row.condition.text else ""
@@ -371,12 +368,6 @@ def _supports(document: Document) -> Iterator[Note]:
             "Change",
             view=View.FULL,
         )
-
-
-def _level(row: EffectRow) -> str:
-    """Return the level alone if its factor is obvious."""
-    level = escape(row.effect.level)
-    return level if len(level) > 3 else f"{escape(row.effect.factor)} {level}"
 
 
 def _limits(document: Document) -> Iterator[Note]:
@@ -422,13 +413,21 @@ def _claims(document: Document) -> Iterator[Block]:
         else ""
     )
     yield Note(f"{counted(len(groups), 'published claim')}: {counts}{others} (--full)", view=View.SHORT)
-    for group in groups:
-        yield _claim(group)
-    for words in not_run_in_brief(groups):
-        yield Note(words, "Claim", view=View.FULL)
+    open_ones = [group for group in groups if group.outcome is Outcome.CANNOT_SAY]
+    blocks: list[Block] = [_claim(group, View.LONG) for group in groups if group not in open_ones]
+    blocks += [Note(text, "Claim", view=View.FULL) for text in cannot_say_in_brief(open_ones)]
+    cards = tuple(_claim(group, View.PAGE) for group in open_ones)
+    if open_ones and len(open_ones) < len(groups):
+        title = f"This trial cannot say ({len(open_ones)})"
+        blocks.append(Section(title, cards, folded=True, view=View.PAGE))
+    else:
+        blocks += cards
+    alone = len(open_ones) == len(groups)
+    title = f"Published claims{f': this trial cannot say ({len(groups)})' if alone else ''}"
+    yield Section(title, tuple(blocks), id="claims", folded=alone, view=View.LONG)
 
 
-def _claim(group: ClaimGroup) -> Claim:
+def _claim(group: ClaimGroup, view: View) -> Claim:
     first, outcome = group.held[0], group.outcome
     here = tuple(_here(held, outcome) for held in group.held[:_MOST_CONDITIONS])
     if len(group.held) > _MOST_CONDITIONS:
@@ -443,7 +442,7 @@ def _claim(group: ClaimGroup) -> Claim:
         here=here,
         why=f"{capitalised(first.why)}." if outcome else "",
         note=escape(group.claim.note),
-        view=View.PAGE if group.not_run else View.LONG,
+        view=view,
     )
 
 
@@ -461,11 +460,27 @@ def _tone(outcome: Outcome | None) -> str:
 
 
 def _exploratory(document: Document) -> Iterator[Section]:
-    if document.exploratory:
-        lede = _EXPLORATORY_LEDE.format(alpha=percent(document.trial.header.alpha))
-        effects = effect_table(document.exploratory, valid=document.valid, exploratory=True)
-        title = "Other responses (exploratory)"
-        yield Section(title, (effects,), id="other", lede=lede, nav="Other responses", view=View.LONG)
+    """Yield the effects on other responses: those that differ, and folded or counted those that do not."""
+    if not document.exploratory:
+        return
+    lede = _EXPLORATORY_LEDE.format(alpha=percent(document.trial.header.alpha))
+    loud = [row for row in document.exploratory if row.effect.discovery or row.effect.verdict not in QUIET]
+    quiet = [row for row in document.exploratory if row not in loud]
+    blocks: list[Block] = []
+    if loud:
+        blocks.append(effect_table(loud, valid=document.valid, exploratory=True))
+    if quiet:
+        kinds = Counter(
+            row.effect.conclusion.words if document.valid else "without a verdict" for row in quiet
+        )
+        counts = joined(f"{number:,} {kind}" for kind, number in kinds.most_common())
+        blocks.append(Note(f"{'Others' if loud else 'All'}: {counts} (--json has them)", view=View.FULL))
+        every = effect_table(quiet, valid=document.valid, exploratory=True)
+        blocks.append(
+            Section(f"Without a difference shown ({len(quiet)})", (every,), folded=True, view=View.PAGE)
+        )
+    title = "Other responses (exploratory)"
+    yield Section(title, tuple(blocks), id="other", lede=lede, folded=True, view=View.LONG)
 
 
 def _controls(document: Document) -> Iterator[Section]:
@@ -499,8 +514,11 @@ def _controls(document: Document) -> Iterator[Section]:
         names = ("~condition", "~found", ">blocks", "wash-in", "")
         blocks.append(table(names, carried, title="Carry-over: does a run depend on the one before?"))
     lede = _CONTROLS_LEDE if document.controls else _NO_CONTROLS
+    failed = not document.valid
     blocks = blocks or [Note(_NO_CONTROLS, view=View.FULL)]
-    yield Section("Controls", tuple(blocks), id="controls", lede=lede, view=View.LONG)
+    yield Section(
+        "Controls", tuple(blocks), id="controls", lede=lede, folded=True, open=failed, view=View.LONG
+    )
 
 
 def _losses(document: Document) -> Iterator[Section]:
@@ -511,7 +529,7 @@ def _losses(document: Document) -> Iterator[Section]:
         rows = [
             (escape(one.rule), escape(one.level or "–"), f"{one.count}") for one in document.analysis.void
         ]
-        blocks.append(table(("~rule", "~level whose check failed", ">blocks"), rows))
+        blocks.append(table(("~rule", "~level with the failed check", ">blocks"), rows))
     if document.void:
         every = [
             (one.condition.text, f"{one.block}", one.rule, one.level, _seconds(one.at_s))
@@ -530,9 +548,15 @@ def _losses(document: Document) -> Iterator[Section]:
         title = f"Every failed run ({len(document.failures)})"
         blocks.append(Section(title, (failed,), folded=True, open=True, view=View.LONG))
     lede = _LOSSES_LEDE if lost else "None: every run counts."
-    nav = f"Void and failed ({lost})" if lost else "Void and failed"
     blocks = blocks or [Note("No block is void and no run failed.", view=View.PAGE)]
-    yield Section("Void blocks and failed runs", tuple(blocks), id="losses", lede=lede, nav=nav, view=view)
+    yield Section(
+        f"Void blocks and failed runs ({lost})" if lost else "Void blocks and failed runs",
+        tuple(blocks),
+        id="losses",
+        lede=lede,
+        folded=not lost,
+        view=view,
+    )
 
 
 def _seconds(at_s: float | None) -> str:
@@ -558,7 +582,7 @@ def _diagnostics(document: Document) -> Iterator[Section]:
         f"For information only: the method does not assume independent or normally distributed runs.{notes}"
     )
     blocks = blocks or (Section("", (Note(notes.strip(), view=View.PAGE),), view=View.PAGE),)
-    yield Section("Diagnostics", blocks, id="diagnostics", lede=lede, view=View.PAGE)
+    yield Section("Diagnostics", blocks, id="diagnostics", lede=lede, folded=True, view=View.PAGE)
 
 
 def _time_spent(document: Document) -> Iterator[Section]:
@@ -573,7 +597,11 @@ def _time_spent(document: Document) -> Iterator[Section]:
     rows.append(("all", f"{total_s:,.1f}", percent(1.0)))
     title = "Where the time went"
     yield Section(
-        title, (table(("part", ">seconds", ">share"), rows),), id="time", nav="Time", view=View.LONG
+        title,
+        (table(("part", ">seconds", ">share"), rows),),
+        id="time",
+        folded=True,
+        view=View.LONG,
     )
 
 
@@ -595,10 +623,10 @@ def _plan(document: Document) -> Iterator[Section]:
         if mixed:
             title = "What is mixed with what"
             more.append(Section(title, (Facts(tuple(mixed)),), lede=_MIXED_LEDE, folded=True, view=View.PAGE))
-    yield Section("The plan", (Facts(document.plan), *more), id="plan", nav="Plan", view=View.LONG)
+    yield Section("The plan", (Facts(document.plan), *more), id="plan", folded=True, view=View.LONG)
     yield from _time_spent(document)
-    yield Section("The machine", (Facts(document.machine),), id="machine", nav="Machine", view=View.LONG)
-    yield Section("The lab", (Facts(document.lab),), id="lab", nav="Lab", view=View.LONG)
+    yield Section("The machine", (Facts(document.machine),), id="machine", folded=True, view=View.LONG)
+    yield Section("The lab", (Facts(document.lab),), id="lab", folded=True, view=View.LONG)
     again: list[Block] = [Code(document.rerun)]
     if header.study.why:
         again.append(Note(f"Why this study: {escape(header.study.why)}", view=View.PAGE))
@@ -607,8 +635,8 @@ def _plan(document: Document) -> Iterator[Section]:
             Section("The study file as run", (Code(header.study.text),), folded=True, view=View.PAGE)
         )
     lede = "The same seed gives the same plan: the same order of runs and assignment of files."
-    yield Section("Run it again", tuple(again), id="again", lede=lede, nav="Run again", view=View.PAGE)
-    yield Section("What the words mean", (Facts(GLOSSARY),), id="words", nav="Words", view=View.PAGE)
+    yield Section("Run it again", tuple(again), id="again", lede=lede, folded=True, view=View.PAGE)
+    yield Section("What the words mean", (Facts(GLOSSARY),), id="words", folded=True, view=View.PAGE)
 
 
 def _biased(names: Sequence[str], between: str) -> str:

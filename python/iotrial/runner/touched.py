@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -228,16 +229,21 @@ def uncounted_note(workload: str, filesystem: str) -> str:
     )
 
 
-def rewritten_note(workload: str, touched: Touched) -> str | None:
-    """Return the note that runs may depend on each other through files that a run reads and changes; None if none do."""
+def rewritten_note(workload: str, touched: Touched, folder: str) -> str | None:
+    """Return the note that runs may depend on each other through files that a run reads and changes; None if none do.
+
+    Files below ``folder`` are named from there.
+    """
     if not touched.rewritten:
         return None
-    named = ", ".join(touched.rewritten[:MOST_REWRITTEN])
+    paths = map(Path, touched.rewritten[:MOST_REWRITTEN])
+    named = ", ".join(
+        str(path.relative_to(folder) if path.is_relative_to(folder) else path) for path in paths
+    )
     more = " and others" if len(touched.rewritten) > MOST_REWRITTEN else ""
     return (
-        f"{workload} reads and changes {named}{more}: a run may depend on the run before. If the carry-over check finds "
-        f"that, an unmeasured run of the same level goes before each run; a prepare command (--prepare) that restores "
-        f"the files avoids it"
+        f"{workload} reads and changes {named}{more}, so a run may depend on the run before; --prepare with a command "
+        f"that restores the files avoids that"
     )
 
 

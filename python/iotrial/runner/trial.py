@@ -81,7 +81,7 @@ class Limits:
     """When to stop: seconds, complete blocks of each condition, and whether verdicts may stop it.
 
     ``time_s`` are seconds of measuring or, with ``report_s``, all until the answer: with the preparation, what is counted at
-    the end, and so many seconds for the report.
+    the end, and this many seconds for the report.
     """
 
     time_s: float
@@ -370,7 +370,9 @@ class Conductor:
                 ):
                     if note:
                         self._note_outside(note)
-                if note := rewritten_note(condition.workload, touched):
+                if note := rewritten_note(
+                    condition.workload, touched, subject.place.data or subject.place.root
+                ):
                     self._note_outside(note)
                 if state.startswith("cold") and uncounted(subject.place):
                     kind = str(subject.place.facts()["filesystem"])

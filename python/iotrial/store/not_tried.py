@@ -26,11 +26,17 @@ _COLLAPSED_AFTER_S = 10.0
 def without_not_tried(data: TrialData, analysis: Analysis) -> Analysis:
     """Return the analysis; an effect of a setting that no run could feel has that reason, and is not equivalent."""
     header = data.trial.header
-    effects = (
-        untried(effect, why_not_tried(header.study, data.runs, header.host, effect))
-        for effect in analysis.effects
-    )
-    return replace(analysis, effects=tuple(effects))
+    known: dict[object, str | None] = {}  # effects on other responses compare the same runs
+
+    def judged(effect: Effect) -> Effect:
+        if effect.verdict not in QUIET:
+            return effect
+        compared = _condition(effect), effect.workload, effect.factor, effect.level, effect.reference
+        if compared not in known:
+            known[compared] = why_not_tried(header.study, data.runs, header.host, effect)
+        return untried(effect, known[compared])
+
+    return replace(analysis, effects=tuple(map(judged, analysis.effects)))
 
 
 def why_not_tried(
@@ -63,8 +69,13 @@ def _pairs(level: Level, reference: Level) -> Iterator[tuple[Setting, ...]]:
     yield from map(tuple, found.values())
 
 
+def _condition(effect: Effect) -> str | None:
+    """Return the key of the effect's condition; None for a pooled effect."""
+    return None if effect.kind == "pooled" else condition_key(effect.workload, effect.condition)
+
+
 def _runs_of(runs: Sequence[RunRecord], effect: Effect) -> Iterator[RunRecord]:
-    key = None if effect.kind == "pooled" else condition_key(effect.workload, effect.condition)
+    key = _condition(effect)
     for run in runs:
         own = run.condition == key if key else f"workload={effect.workload}" in run.condition.split(",")
         if own and run.treatment.get(effect.factor) in (effect.level, effect.reference) and not run.failure:
@@ -80,8 +91,10 @@ def _of_setting(pair: Sequence[Setting], runs: Sequence[RunRecord], host: Mappin
 
 def _of_period(knob: Declaration, pair: Sequence[Setting], runs: Sequence[RunRecord]) -> str | None:
     periods = [period for one in pair if (period := knob.period_s(one)) is not None]
+    if len(periods) < 2:
+        return None
     walls = [wall for run in runs if (wall := _number(run, "wall")) is not None]
-    if len(periods) < 2 or len(walls) < len(runs) or median(walls) >= min(periods):
+    if len(walls) < len(runs) or median(walls) >= min(periods):
         return None
     shortest, longest = format_duration(min(periods)), format_duration(max(periods))
     name = _name(pair[0])

@@ -476,7 +476,7 @@ def _check_files(argv: Sequence[str], path: tuple[str | int, ...]) -> None:
         if "{files}" in argument and argument != "{files}":
             hint = "it expands to one argument per file"
             raise Problem(
-                f'{{files}} must be an argument of its own, found "{argument}"', *path, index, hint=hint
+                f'{{files}} must be a separate argument, found "{argument}"', *path, index, hint=hint
             )
     if "{files}" in argv and any("{file}" in argument for argument in argv):
         raise Problem("{file} and {files} cannot be used in one command", *path)

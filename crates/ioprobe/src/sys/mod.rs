@@ -1,5 +1,5 @@
 //! Everything that acts on the machine for knobs, caches and places. This module: system calls
-//! whose errors name the action and its object.
+//! with errors that name the action and its object.
 //!
 //! All of this runs outside timed parts. Descriptors are close-on-exec, so that no command inherits
 //! a lab's image.
