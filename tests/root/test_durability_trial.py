@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +215,29 @@ def test_a_work_that_acknowledges_too_early_is_found_and_a_correct_one_loses_not
     shown = iotrial("report", "last").stdout
     assert "before loses acknowledged writes at" in shown
     assert "Power cut" in shown
+
+
+@pytest.mark.parametrize("each_s", [2, 600])
+def test_checkers_that_are_slow_or_hang_cannot_hold_a_trial_longer_than_its_limit(
+    state: Path, tmp_path: Path, each_s: int
+) -> None:
+    """With a limit of 8 s; the same points would take two minutes, or be cut off after 50 s for each level."""
+    (tmp_path / "WRITER").write_text(WRITER)
+    (tmp_path / "CHECKER").write_text(f"import time\ntime.sleep({each_s})\n")
+    tmp_path.chmod(0o755)
+    text = PLANTED.replace("WRITER", str(tmp_path / "WRITER")).replace("CHECKER", str(tmp_path / "CHECKER"))
+    program = (
+        "from iotrial import cli; from iotrial.runner import durability_pass as one; one.STAGE_LIMIT_S = 8; cli.main()"
+    )
+    words = ("run", write_study(tmp_path, text), "--no-controls", "--json")
+    argv = [sys.executable, "-c", program, *words]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=45, check=False)
+    assert done.returncode == 6, done.stderr  # one block has no interval
+    report = json.loads(done.stdout)
+    (said,) = report["diagnostics"]["not_cut"]
+    assert "all power cuts of a trial may take" in said
+    assert not report["durability"]
+    nothing_left(state)
 
 
 def test_best_does_not_recommend_what_is_fast_because_it_never_syncs(state: Path, tmp_path: Path) -> None:

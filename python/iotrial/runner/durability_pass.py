@@ -12,6 +12,7 @@ over several runs, in the drawn order of a block each, and arms are compared wit
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -61,6 +62,8 @@ _MOST_EXAMPLES = 3
 _MEMORY = Path("/dev/shm")
 #: how often to tell how far a run's points are
 _TELL_S = 5.0
+#: for all power cuts of a trial, so that checkers that hang cannot hold it for days; the point in progress is cut off
+STAGE_LIMIT_S = 3600.0
 
 
 @dataclass(slots=True)
@@ -113,6 +116,7 @@ class DurabilityPass:
         self._signals = signals
         self._state = state
         self._folder = folder
+        self._until = math.inf
 
     def run(self) -> None:
         """Cut the power of every arm under every condition that has a check; what the trial already has is not repeated.
@@ -127,6 +131,7 @@ class DurabilityPass:
             self._note(f"the power was not cut: {reason}")
             return
         had = {(one.condition, one.arm, one.repetition) for one in self._store.power_cuts(self._trial)}
+        self._until = time.monotonic() + STAGE_LIMIT_S
         for condition in self._plan.conditions:
             if condition.workload not in names:
                 continue
@@ -139,6 +144,12 @@ class DurabilityPass:
                     record = self._cut(condition, planned, repetition)
                 except IotrialError as error:
                     failed.add(arm)
+                    if time.monotonic() >= self._until:
+                        self._note(
+                            f"the power of {arm} ({condition.key}) was not cut in run {repetition + 1}, nor later ones: all "
+                            f"power cuts of a trial may take {STAGE_LIMIT_S / 60:g} minutes"
+                        )
+                        return
                     self._note(f"the power of {arm} ({condition.key}) was not cut: {error.message}")
                     continue
                 self._store.append_power_cuts(self._trial, record)
@@ -161,6 +172,8 @@ class DurabilityPass:
 
     def _cut(self, condition: Condition, planned: PlannedRun, repetition: int) -> PowerCuts:
         """Record one run, then rebuild, recover and check its points."""
+        if time.monotonic() >= self._until:
+            raise RequestError("the time for all power cuts is over")
         self._watcher.say(
             f"cutting the power of {planned.arm.name} ({condition.key}) at {self._points(repetition):,} points of run "
             f"{repetition + 1} of {self._plan.study.cut_runs}"
@@ -287,7 +300,9 @@ class DurabilityPass:
             marks = [mark.text for mark in log.marks if mark.entry >= after]
             at = Path(logging.folder) / "mount"
             at.mkdir()
-            with Recovery(disk.path, run.filesystem, run.check(), fsck_every=_FSCK_EVERY, at=at) as recovery:
+            with Recovery(
+                disk.path, run.filesystem, run.check(), fsck_every=_FSCK_EVERY, until=self._until, at=at
+            ) as recovery:
                 checked: dict[State, Outcome] = {}
                 for drawn in cut_points(log, seed, points, after=after):
                     if drawn.kind != "drawn":
