@@ -24,6 +24,7 @@ import pytest
 from breaking import Trial, entries, eventually, nothing_left, processes_with, state_of, stop
 from running import iotrial, stored_runs
 from test_faults_clock import SHIFT
+from test_full_disk_kept import fill, small
 
 from iotrial.design.keyed import Stream
 from own_loop import own_loop
@@ -358,6 +359,55 @@ def test_a_lost_metric_sets_the_settings_again_until_it_is_back(state: Path, ser
     trial.end()
     assert service.ahead == TODAY
     nothing_left(state)
+
+
+@pytest.mark.parametrize("full", ["store", "journal", "log"])
+def test_a_disk_that_becomes_full_while_a_trial_runs_ends_it_or_waits_and_sets_the_settings_again(
+    state: Path, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: str
+) -> None:
+    """The file system of the store, of the journal with the store, or of the log that is followed."""
+    disk = state.parent / "small" if full == "store" else state if full == "journal" else tmp_path / "small"
+    with small(disk, 512):
+        if full == "store":
+            monkeypatch.setenv("IOTRIAL_STORE", str(disk / "trials.db"))
+        words = service.words("--blocks", "1000", "--no-stop")
+        if full == "log":
+            service.kill()
+            service.log = disk / "service.log"
+            service.start()
+            words = service.words("--blocks", "1000", "--no-stop")
+        store = disk if full == "store" else state
+        trial = Trial(store, *words, verb="live")
+        trial.until_runs(3)
+        trial.until(lambda: service.ahead == LOW, "a window with the other setting")
+        ballast = fill(disk, free_pages=0)
+        if full == "log":
+            assert eventually(lambda: service.ahead == TODAY, REVERTED_WITHIN_S)
+            assert eventually(lambda: bool(events(state, "metric_lost")), 10)
+            had = trial.runs
+            ballast.unlink()
+            trial.until_runs(had + 2)
+            trial.process.send_signal(signal.SIGINT)
+            assert trial.end()[0] == 128 + signal.SIGINT
+        else:
+            status, _, said = trial.end()
+            assert status not in (0, 3, 6)
+            assert "No space left" in said or "full" in said
+            assert "Traceback" not in said
+        assert service.ahead == TODAY
+        assert eventually(lambda: not processes_with("iotrial.live.watchdog"), 15)
+        if full != "log":
+            ballast.unlink()
+            kept = len(stored_runs(store))
+            iotrial("restore")
+            done = iotrial("resume", "--time", "10 s", check=None)
+            assert done.returncode in (0, 3, 6), done.stderr
+            assert len(stored_runs(store)) > kept
+        assert service.ahead == TODAY
+        nothing_left(state)
+        monkeypatch.delenv("IOTRIAL_STORE", raising=False)
+        if full == "log":
+            service.kill()
 
 
 def test_a_service_that_stops_answering_leaves_windows_without_a_value(state: Path, service: Service) -> None:
