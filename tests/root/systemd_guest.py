@@ -240,7 +240,10 @@ class Guest:
         return text.strip()
 
     def plug(self, kind: str) -> str:
-        """Plug in a disk of 512 MiB, ``virtio`` or ``scsi``; return its name. ``control("device_del", id="spare")`` unplugs it."""
+        """Plug in a disk of 512 MiB, ``virtio`` or ``scsi``, and return its name.
+
+        ``control("device_del", id="spare")`` unplugs it.
+        """
         path = self.folder / "spare.img"
         path.write_bytes(b"")
         os.truncate(path, 512 << 20)

@@ -226,9 +226,7 @@ def test_checkers_that_are_slow_or_hang_cannot_hold_a_trial_longer_than_its_limi
     (tmp_path / "CHECKER").write_text(f"import time\ntime.sleep({each_s})\n")
     tmp_path.chmod(0o755)
     text = PLANTED.replace("WRITER", str(tmp_path / "WRITER")).replace("CHECKER", str(tmp_path / "CHECKER"))
-    program = (
-        "from iotrial import cli; from iotrial.runner import durability_pass as one; one.STAGE_LIMIT_S = 8; cli.main()"
-    )
+    program = "from iotrial import cli; from iotrial.runner import durability_pass as one; one.STAGE_LIMIT_S = 8; cli.main()"
     words = ("run", write_study(tmp_path, text), "--no-controls", "--json")
     argv = [sys.executable, "-c", program, *words]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=45, check=False)
@@ -243,13 +241,17 @@ def test_checkers_that_are_slow_or_hang_cannot_hold_a_trial_longer_than_its_limi
 @pytest.mark.parametrize("mib", [4, 12, 20, 40])
 def test_a_disk_log_that_fills_its_file_system_is_no_verdict(state: Path, tmp_path: Path, mib: int) -> None:
     """/dev/shm, which holds log and disk, has so many MiB; the lab's file system has 32, its log grows by 8."""
-    for name, text in (("WRITER", WRITER.replace("b\"%06d\" % number * 1000", "os.urandom(400_000)")), ("CHECKER", CHECKER)):
+    for name, text in (
+        ("WRITER", WRITER.replace('b"%06d" % number * 1000', "os.urandom(400_000)")),
+        ("CHECKER", CHECKER),
+    ):
         (tmp_path / name).write_text(text)
     tmp_path.chmod(0o755)
     (tmp_path / "CHECKER").write_text(CHECKER.replace('!= b"%06d" % number * 1000', '== b""'))
     text = PLANTED.replace("WRITER", str(tmp_path / "WRITER")).replace("CHECKER", str(tmp_path / "CHECKER"))
     study = write_study(tmp_path, text.replace('"before"]', '"never"]'))
-    script = f"mount -t tmpfs -o size={mib}m none /dev/shm && exec {sys.executable} -m iotrial run {study} --no-controls --json"
+    run = f"exec {sys.executable} -m iotrial run {study} --no-controls --json"
+    script = f"mount -t tmpfs -o size={mib}m none /dev/shm && {run}"
     argv = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 6, done.stderr  # one block has no interval

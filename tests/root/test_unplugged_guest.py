@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 import pytest
@@ -45,7 +44,8 @@ TRIALS = {
 }
 RUNS = (
     "import sqlite3; "
-    "print(*sqlite3.connect('file:/var/lib/iotrial/trials.db?mode=ro', uri=True).execute('SELECT count(*) FROM run').fetchone())"
+    "store = sqlite3.connect('file:/var/lib/iotrial/trials.db?mode=ro', uri=True); "
+    "print(*store.execute('SELECT count(*) FROM run').fetchone())"
 )
 
 
@@ -80,10 +80,21 @@ def test_a_disk_that_is_unplugged_ends_its_trial_and_all_else_is_put_back(guest:
         guest.wait_until(f"test -e /sys/block/{disk} || echo gone", "gone", 60)
         guest.wait_until("test -e /run/ended && echo ended", "ended", 120)
         said = guest.read("/run/said")
-        print(f"--- {kind} {verb}: status {guest.read('/run/ended')} after {time.monotonic() - began:.1f} s\n{said[-1500:]}")
+        print(
+            f"--- {kind} {verb}: status {guest.read('/run/ended')} after {time.monotonic() - began:.1f} s\n{said[-1500:]}"
+        )
         print("restore:", guest.run("iotrial restore", status=None))
-        print("journal:", guest.run("find /var/lib/iotrial/journal -type f", status=None), guest.read("/proc/sys/vm/swappiness"))
-        print(guest.run("pgrep -af iotrial; losetup -l; grep -c iotrial /proc/self/mounts; dmesg | tail -5", status=None))
+        print(
+            "journal:",
+            guest.run("find /var/lib/iotrial/journal -type f", status=None),
+            guest.read("/proc/sys/vm/swappiness"),
+        )
+        print(
+            guest.run(
+                "pgrep -af iotrial; losetup -l; grep -c iotrial /proc/self/mounts; dmesg | tail -5",
+                status=None,
+            )
+        )
         guest.run(f"umount -l {FOLDER}; losetup -D", status=None)
         if kind == "scsi deleted":
             guest.control("device_del", id="spare")

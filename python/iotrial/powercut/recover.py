@@ -105,7 +105,7 @@ class Recovery:
     """Recovers and checks one block device again and again. Use as a context manager.
 
     ``options``: mount options. ``fsck_every``: look with the file system's checker after this many recoveries (0: only
-    when the mount fails). ``limit_s``: time for one check. ``until``: time of the monotonic clock after which nothing goes on.
+    when the mount fails). ``limit_s``: time for one check. ``until``: by the monotonic clock, when all must end.
     ``at``: an empty folder to mount on, as in ``record``. Raises MissingTool if the checker is not installed.
     """
 

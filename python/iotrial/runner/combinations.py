@@ -144,7 +144,10 @@ def _check_async_commit(study: Study) -> None:
 def _pairs(study: Study) -> Iterator[tuple[tuple[str, Setting], tuple[str, Setting]]]:
     """Yield every two settings that can meet in a run, each with its origin."""
     levels_of = [
-        [[(f"factor {factor.name}", s) for s in level.settings if s.knob in CLASHING] for level in factor.levels]
+        [
+            [(f"factor {factor.name}", s) for s in level.settings if s.knob in CLASHING]
+            for level in factor.levels
+        ]
         for factor in study.factors
     ]
     groups = [[level for level in levels if level] for levels in levels_of]
