@@ -2,7 +2,7 @@
 
 msgspec describes a class to itself on the first conversion to it, and shares the description before it is complete.
 A second thread that needs the same class at that moment reads the unfinished description, and the process ends with a
-segmentation fault (msgspec 0.22: in each of 12 processes whose 8 threads began together). So a class is described
+segmentation fault (msgspec 0.22: in each of 12 processes with 8 threads that began together). So a class is described
 here once, under a lock, before anything is converted to it.
 """
 

@@ -1,8 +1,8 @@
 """JSON documents: what a verb prints with ``--json``, and what others may read.
 
-A document is declared once, as a Struct next to the code that builds it. It is printed as it is, and ``schemas/`` is derived
-from it (``iotrial.cli.schemas``): the first paragraph of its docstring is the schema's title, the rest the description. A
-field that is ``UNSET`` is left out; numbers that are not finite are printed as null.
+A document is declared once, as a Struct next to the code that builds it. It is printed as it is, and
+``scripts/generators/schemas.py`` derives ``schemas/`` from it: the first paragraph of its docstring is the schema's title,
+the rest the description. A field that is ``UNSET`` is left out; numbers that are not finite are printed as null.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def output_file(
 
 
 def refuse_taken(path: Path, *, force: bool) -> None:
-    """Raise RequestError if ``output_file`` would: to be called before the work whose result is written."""
+    """Raise RequestError if ``output_file`` would: to be called before the work that makes the result."""
     if _own_descriptor(path) is None:
         with _said(path), held_folder(path.parent) as folder:
             _found(folder, path.name, path, force=force)
@@ -286,7 +286,7 @@ def _special(folder: int, name: str, shown: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _copied_to(stream: IO[bytes]) -> Iterator[BinaryIO]:
-    """Yield a temporary file whose content goes into the stream if all went well."""
+    """Yield a temporary file; its content goes into the stream if all went well."""
     with tempfile.TemporaryFile() as whole:
         yield cast(BinaryIO, whole)
         sys.stdout.flush()  # what was printed comes first

@@ -151,6 +151,10 @@ def scale_of(unit: str) -> tuple[str, int] | None:
             return "rate", _BIT_RATES[amount]
         size = _SIZES.get(_size_name(amount))
         return None if size is None else ("rate", 8 * size)
+    if match := re.fullmatch(r"([kKMG])bps", unit):
+        return "rate", _BIT_RATES[f"{match[1].replace('K', 'k')}bit"]
+    if match := re.fullmatch(r"([kKMG]i?B)ps", unit):
+        return "rate", 8 * _SIZES[_size_name(match[1])]
     if _size_name(unit) in _SIZES:
         return "size", _SIZES[_size_name(unit)]
     name = unit if unit in _DURATIONS else {**_DURATION_ALIASES, **_FOREIGN_ALIASES}.get(unit.casefold(), "")

@@ -73,6 +73,7 @@ def test_a_click_saves_the_data_under_their_name(plain: Path, tmp_path: Path) ->
             "files-permissions-12-effects.csv",
             "files-permissions-12-runs-cache-cold-size-4-KiB.csv.gz",
         ):
+            browser.run("document.querySelectorAll('details').forEach(one => one.open = true)")
             browser.click(f"a[download='{name}']")
             end = time.monotonic() + 30
             while not (folder / name).exists():

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from html import escape
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from serve_stores import three_trials
 from store_examples import filled, header, planned_runs
 
+from iotrial.report.opening import document_of
 from iotrial.report.progress import EffectLine, Progress, standing_path, write_standing
 from iotrial.store import Store
 from iotrial.store.model import TrialState
@@ -78,6 +80,23 @@ def test_an_analysis_is_stored_beside_the_store_which_is_not_touched(path: Path,
 
 
 # -- a trial that runs
+
+
+def test_beside_a_running_trial_the_stored_analysis_of_another_is_shown(path: Path, changing: Served) -> None:
+    fresh(path, "7", "8")
+    server = changing
+    assert server.settled("/trials/1").status == 200
+    with served(path) as other, Store.open(path) as store:  # nothing in its memory
+        document = document_of(store, 1)
+        store.create_trial(header("e" * 32))
+        beside = other.get("/trials/1")
+        assert beside.status == 200
+        assert escape(document.summary.headline) in beside.text
+        shown = [one for one in document.analysis.effects if one.primary or one.kind == "pooled"]
+        rows = re.findall(r'<td class="n">([\d.]+) \[.*?</td><td class="n">(\d+)</td>', beside.text)
+        assert [int(blocks) for _, blocks in rows] == [one.blocks for one in shown]
+        assert [float(value) for value, _ in rows] == pytest.approx([one.value for one in shown], rel=0.05)
+        assert other.get("/trials/2").status == 202
 
 
 def standing(number: int, **changes: object) -> Progress:

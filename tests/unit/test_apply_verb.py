@@ -14,8 +14,8 @@ from machine_trees import THP, Crash, FakeMachine, image, tree
 from report_fixtures import document, effect, study
 from test_applied import record_of
 
+from generators.schemas import schema_text
 from iotrial.cli import pending_restore
-from iotrial.cli.schemas import schema_text
 from iotrial.cli.verbs import applied, apply, keep, revert
 from iotrial.errors import IotrialError, RequestError
 from iotrial.report.document import Document

@@ -215,19 +215,24 @@ def test_every_published_table_is_audited_or_has_no_number(table: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("a", "b"),
+    ("a", "b", "standing"),
     [
-        ([1.0, 1.0, 1.0, 2.0, 1.0, 2.0], [2.0] * 6),  # 1.49 and 1.51 are written as 1 and 2
-        ([1.0] * 6, [2.0] * 6),
-        ([1.0] * 3, [2.0] * 3),
+        # 1.49 and 1.51 are written as 1 and 2
+        ([1.0, 1.0, 1.0, 2.0, 1.0, 2.0], [2.0] * 6, Standing.COARSE),
+        ([1.0] * 6, [2.0] * 6, Standing.CONSTANT),
+        ([1.0] * 3, [2.0] * 3, Standing.CONSTANT),
+        ([2.0] * 3, [2.0] * 3, Standing.EQUAL),
+        ([0.0] * 3, [0.0] * 3, Standing.EQUAL),
     ],
 )
-def test_values_rounded_coarsely_are_neither_modes_nor_apart(a: list[float], b: list[float]) -> None:
+def test_values_rounded_coarsely_are_neither_modes_nor_apart(
+    a: list[float], b: list[float], standing: Standing
+) -> None:
     coarse = audit(dataset(*values("a", a, step=1.0), *values("b", b, step=1.0)))
     assert coarse.modes == ()
-    assert coarse.comparisons[0].standing is Standing.COARSE
+    assert coarse.comparisons[0].standing is standing
     fine = audit(dataset(*values("a", a, step=0.001), *values("b", b, step=0.001)))
-    assert fine.comparisons[0].standing is Standing.APART
+    assert fine.comparisons[0].standing is (Standing.APART if standing is Standing.COARSE else standing)
 
 
 def test_differences_beyond_the_rounding_stay_apart_and_modes_stay_modes() -> None:

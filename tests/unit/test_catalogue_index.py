@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iotrial.report.finding_page import answer_in_brief
+from generators.finding_page import answer_in_brief
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ from iotrial.knobs.declaration import Safety
 from iotrial.report.document import Document
 from iotrial.stats.model import Effect, Verdict
 from iotrial.store.model import TrialState
-from iotrial.study.model import Better, Factor, Level, Role, Scale, Setting
+from iotrial.study.model import Better, Design, DesignKind, Factor, Level, Role, Scale, Setting
 from iotrial.tune.choice import choices, chosen, selected
+from values import replace
 
 FASTER = (Verdict.FASTER, 0.80, 0.75, 0.85)
 SLOWER = (Verdict.SLOWER, 1.25, 1.2, 1.3)
@@ -159,3 +160,34 @@ def test_a_name_that_fits_nothing_is_an_error_with_the_reason() -> None:
     with pytest.raises(RequestError) as caught:
         selected(chosen(of(found(SLOWER))), ("mode",))
     assert "slower" in str(caught.value.hint)
+
+
+def test_of_a_confirmed_winner_only_what_is_shown_to_contribute_is_applied_unless_it_is_named() -> None:
+    """Without the queue size the time is perhaps .9, perhaps 1.5 of the whole; without the scheduler 1.2 to 1.4."""
+    levels = (
+        level("today", ("block.scheduler", "none"), ("block.nr_requests", "64")),
+        level("all together", ("block.scheduler", "bfq"), ("block.nr_requests", "256")),
+        level("without block.scheduler", ("block.scheduler", "none"), ("block.nr_requests", "256")),
+        level("without block.nr_requests", ("block.scheduler", "bfq"), ("block.nr_requests", "64")),
+    )
+    mode = Factor("mode", Role.TREATMENT, levels, "today", tuple(one.label for one in levels))
+    whole = effect(Verdict.FASTER, 0.5, 0.4, 0.6, level="all together", reference="today")
+    lacking = {"reference": "all together"}
+    effects = [
+        whole,
+        effect(Verdict.SLOWER, 1.3, 1.2, 1.4, level="without block.scheduler", **lacking),
+        effect(Verdict.INCONCLUSIVE, 1.2, 0.9, 1.5, level="without block.nr_requests", **lacking),
+    ]
+    of = replace(study(treatment=mode, conditions=()), design=Design(kind=DesignKind.CONFIRM))
+    made = document(effects, of=of)
+    plain = selected(chosen(made), [])
+    assert [(one.knob, one.value) for one in plain.choices] == [("block.scheduler", "bfq")]
+    (one,) = plain.choices
+    assert (one.low, one.high) == pytest.approx((0.4 * 0.9, 0.6 * 1.5))
+    assert "without block.scheduler bfq: +30 %" in one.evidence
+    assert any("not among what is recommended" in left.reason for left in plain.left_out)
+    for name in ("block.nr_requests", "nr_requests"):
+        named = selected(chosen(made, named=[name]), [name])
+        assert [(one.knob, one.value, one.low) for one in named.choices] == [
+            ("block.nr_requests", "256", 0.4)
+        ]

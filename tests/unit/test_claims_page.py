@@ -7,8 +7,8 @@ import re
 import pytest
 from report_fixtures import effect, study
 
+from generators.claims_page import Judged, claims_page, merged
 from iotrial.report.claims import hold_claims, unjudged
-from iotrial.report.claims_page import Judged, claims_page, merged
 from iotrial.report.conditions import Conditions
 from iotrial.stats.model import Effect, Verdict
 from iotrial.study.model import Claim, Says

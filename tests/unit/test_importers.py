@@ -169,7 +169,8 @@ def test_bonnies_text_is_read_where_there_is_no_csv() -> None:
 
 def test_plus_signs_of_bonnie_are_left_out_and_said() -> None:
     data = files("bonnie.csv")
-    assert "+++" in data.unread[0]
+    (unread,) = data.unread
+    assert "+++" in unread
     assert {o.response for o in data.observations if o.unit == "KiB/s"} == {"putc", "getc"}
 
 

@@ -12,9 +12,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from generators.manual import STATUSES, manual
 from iotrial import errors
 from iotrial.cli import cli, finish
-from iotrial.cli.manual import STATUSES, manual
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "iotrial.data" / "data" / "share" / "man" / "man1" / "iotrial.1"

@@ -8,9 +8,14 @@ from functools import cache
 import pytest
 from factorial_trials import conducted
 
+from iotrial.design.plan import Plan
 from iotrial.report.document import Document
-from iotrial.report.not_tried import without_not_tried
+from iotrial.report.live import verdict_line
+from iotrial.store.not_tried import without_not_tried
 from iotrial.report.phrases import reason_in_words
+from iotrial.report.progress import effect_lines
+from iotrial.runner.trial import is_decided
+from iotrial.stats.analyse import Spec
 from iotrial.stats.model import Conclusion, Effect
 from iotrial.store.model import TrialData
 from values import replace
@@ -19,12 +24,13 @@ EXPIRE = ('knob = "sysctl"\nkey = "vm.dirty_expire_centisecs"', '["100", "12000"
 COMMIT = ('knob = "mount.option"\noption = "commit"', '["commit=1", "commit=120"]')
 LIMIT = ('knob = "sysctl"\nkey = "vm.dirty_ratio"', '["20", "40"]')
 SWAPPINESS = ('knob = "sysctl"\nkey = "vm.swappiness"', '["10", "60"]')
+HUGE_PAGES = ('knob = "memory.huge_pages"', '["never", "always"]')
 PRESSURE = ('knob = "sysctl"\nkey = "vm.vfs_cache_pressure"', '["50", "100"]')
 WRITES = {"device_write_bytes": 4096.0, "device_write_bytes_synced": 8192.0, "system_pages_written_back": 1.0}
 NOTHING = dict.fromkeys(WRITES, 0.0)
 
 
-def text(knob: str, levels: str) -> str:
+def text(knob: str, levels: str, *, more: str = "") -> str:
     return f"""\
 [study]
 name = "own/felt"
@@ -38,6 +44,7 @@ name = "setting"
 {knob}
 levels = {levels}
 
+{more}
 [[workload]]
 name = "probe"
 kind = "command"
@@ -64,11 +71,25 @@ def judged(
 ) -> Effect:
     """Return the effect on the wall time where every run took ``wall_s`` seconds and counted this."""
     document = trial(factor, effect)
-    data: TrialData = document.data
+    data = measured(document.data, wall_s=wall_s, evidence=evidence, swap_bytes=swap_bytes)
+    return without_not_tried(data, document.analysis).effects[0]
+
+
+def measured(
+    data: TrialData, *, wall_s: float, evidence: Mapping[str, float], swap_bytes: int | None = None
+) -> TrialData:
+    """Return the trial as if every run had taken ``wall_s`` seconds and counted this."""
     header = replace(data.trial.header, host={} if swap_bytes is None else {"swap_bytes": swap_bytes})
     runs = tuple(replace(run, responses={"wall": wall_s}, evidence=dict(evidence)) for run in data.runs)
-    data = replace(data, trial=replace(data.trial, header=header), runs=runs)
-    return without_not_tried(data, document.analysis).effects[0]
+    return replace(data, trial=replace(data.trial, header=header), runs=runs)
+
+
+def decided(text: str, *, blocks: int, wall_s: float) -> bool:
+    """Return whether a trial of two factors or one, without any effect, ends after so many blocks."""
+    data = conducted(text, lambda levels: 0.0, blocks=blocks, sd=0.05).data
+    data = measured(data, wall_s=wall_s, evidence=WRITES)
+    plan = Plan(data.trial.header.study, data.trial.header.seed)
+    return is_decided(plan, Spec.from_plan(plan), data)
 
 
 @pytest.mark.parametrize(("factor", "name"), [(EXPIRE, "vm.dirty_expire_centisecs"), (COMMIT, "commit")])
@@ -127,3 +148,37 @@ def test_a_direction_that_was_shown_stays() -> None:
 
 def test_a_setting_without_a_need_is_judged_as_before() -> None:
     assert judged(PRESSURE, wall_s=0.062, evidence=NOTHING, swap_bytes=0).conclusion.equivalent
+
+
+def test_a_trial_ends_early_if_no_run_can_feel_its_only_setting() -> None:
+    assert [decided(text(*EXPIRE), blocks=n, wall_s=0.062) for n in (4, 5)] == [False, True]
+    assert not decided(text(*EXPIRE), blocks=5, wall_s=1.5)
+
+
+def test_a_setting_that_cannot_be_tried_does_not_end_the_trial_of_another() -> None:
+    other = '[[factor]]\nname = "f01"\nknob = "environment.variable"\nvariable = "F"\nlevels = ["off", "on"]\n'
+    assert not decided(text(*EXPIRE, more=other), blocks=5, wall_s=0.062)
+
+
+def test_the_live_line_says_that_a_setting_was_not_tried() -> None:
+    effect = judged(EXPIRE, wall_s=0.062, evidence=WRITES)
+    (line,) = effect_lines([effect], trial(EXPIRE, 0.0).data.trial.header.study)
+    assert line.word == "not tried"
+    assert "setting 12000 / 100 not tried: runs of 62 ms are shorter" in verdict_line(line)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "wall_s", "tried"),
+    [
+        ({"system_huge_pages_faulted": 0.0}, 1.0, False),
+        ({"system_huge_pages_faulted": 3.0}, 1.0, True),
+        ({"system_huge_pages_faulted": 0.0}, 60.0, True),  # khugepaged may have collapsed pages
+        ({}, 1.0, True),
+    ],
+)
+def test_huge_pages_are_not_tried_by_a_process_that_gets_none(
+    evidence: Mapping[str, float], wall_s: float, tried: bool
+) -> None:
+    found = judged(HUGE_PAGES, wall_s=wall_s, evidence=evidence)
+    assert found.conclusion.equivalent is tried
+    assert found.reason == (None if tried else "not tried: no run got a huge page")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from iotrial.errors import RequestError
-from iotrial.runner.quick_study import Printed, Replayed, Wish, study_text
+from iotrial.runner import combinations
+from iotrial.runner.quick_study import Printed, Replayed, Wish, left_out, study_text
 from iotrial.study.model import Role, Study
 from iotrial.study.reader import read_study
 from iotrial.workloads.command import CommandWork
@@ -68,6 +69,26 @@ def test_levels_of_several_settings_name_every_knob() -> None:
     assert [[s.value for s in level.settings] for level in factor.levels] == [["1", "none"], ["2", "today"]]
     (factor,) = study_of(wish(levels=("a: vm.swappiness=1",))).factors
     assert factor.reference == "today"
+
+
+def test_combinations_that_exclude_each_other_are_left_out_and_the_others_compared() -> None:
+    given = wish("vm.dirty_ratio=20,50", "vm.dirty_background_ratio=10,30", "env.A=1,2")
+    study = study_of(given)
+    other, settings = study.factors
+    assert other.name == "A"
+    values = [tuple(s.value for s in level.settings) for level in settings.levels]
+    assert values == [("20", "10"), ("50", "10"), ("50", "30")]
+    assert settings.reference == "dirty_ratio=20 dirty_background_ratio=10"
+    assert left_out(given) == (
+        "dirty_ratio=20 dirty_background_ratio=30 is left out: the kernel then silently uses half of vm.dirty_ratio instead",
+    )
+    combinations.check(study)
+
+
+def test_combinations_that_are_all_possible_stay_crossed() -> None:
+    given = wish("vm.dirty_ratio=20,50", "vm.dirty_background_ratio=5,10")
+    assert [factor.name for factor in study_of(given).factors] == ["dirty_ratio", "dirty_background_ratio"]
+    assert left_out(given) == ()
 
 
 def test_one_level_is_fixed_for_all_runs() -> None:

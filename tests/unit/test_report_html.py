@@ -172,7 +172,7 @@ def test_everything_that_must_be_told_has_its_section() -> None:
 def test_an_invalid_trial_shows_no_verdict_badge_beside_an_effect() -> None:
     failed = Control("negative", {"cache": "cold"}, "wall", 1.0, 1.05, 1.02, 1.08, False, True, 60)
     text = html_report(document(all_equivalent(), valid=False, control=[failed]))
-    table = text[text.index("Effects as a table") : text.index("Runs in order of time")]
+    table = text[text.index(">Effects<") : text.index("Runs in order of time")]
     assert table.count("no verdict") == 4
     assert 'class="badge equivalent"' not in table
 

@@ -10,13 +10,13 @@ import pytest
 from report_fixtures import CONDITIONS, all_equivalent, document, measured, study, trial
 from store_examples import header, planned_runs
 
+from generators.finding_page import few_of, page, page_curves
 from iotrial.report.conditions import Conditions
 from iotrial.report.document import Document, build_document
-from iotrial.report.finding_page import page, page_curves
 from iotrial.report.plots.alone import svg_of
 from iotrial.report.render import html_report
 from iotrial.report.series import arms_of
-from iotrial.report.within import WithinPanel, few_of, within_of
+from iotrial.report.within import WithinPanel, within_of
 from iotrial.runner.sampling import series_of
 from iotrial.store import Store
 from iotrial.store.model import RunRecord, TrialData, TrialState

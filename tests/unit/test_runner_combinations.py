@@ -9,6 +9,7 @@ import pytest
 from iotrial.errors import RequestError
 from iotrial.lab import superblock
 from iotrial.runner import combinations
+from iotrial.runner.quick_study import bundles_of
 from iotrial.study.model import Setting, Study
 from iotrial.study.reader import read_study
 from values import replace
@@ -137,12 +138,20 @@ def test_a_share_of_dirty_pages_is_held_against_the_other_as_it_stands(tmp_path:
     (tmp_path / "vm/dirty_background_ratio").write_text("10\n")
     combinations.check(study(("sysctl", "vm.dirty_background_ratio", ["10", "5"])), proc=tmp_path)
     combinations.check(study(("sysctl", "vm.dirty_ratio", ["20", "40"])), proc=tmp_path)
-    for key, levels, other in (
-        ("vm.dirty_background_ratio", ["10", "20"], "vm.dirty_ratio 20"),
-        ("vm.dirty_ratio", ["20", "8"], "vm.dirty_background_ratio 10"),
-    ):
-        with pytest.raises(RequestError, match=f"{other} of this machine.*half of vm.dirty_ratio"):
-            combinations.check(study(("sysctl", key, levels)), proc=tmp_path)
+    above = study(("sysctl", "vm.dirty_background_ratio", ["10", "20"]))
+    with pytest.raises(
+        RequestError, match=r"vm.dirty_ratio 20 of this machine.*half of vm.dirty_ratio"
+    ) as found:
+        combinations.check(above, proc=tmp_path)
+    # the remedy is one that works
+    assert found.value.hint is not None
+    (level,) = bundles_of([found.value.hint.partition("'")[2].partition("'")[0]], today=False)[1:]
+    combinations.check(replace(above, factors=(replace(above.factors[0], levels=(level, level)),)), proc=tmp_path)
+    # a limit below the background limit is in force, and lowers that one
+    below = study(("sysctl", "vm.dirty_ratio", ["20", "8"]))
+    combinations.check(below, proc=tmp_path)
+    (note,) = combinations.halved(below, proc=tmp_path)
+    assert note.startswith("at vm.dirty_ratio 8 the kernel uses 4 as vm.dirty_background_ratio, which is 10")
     (tmp_path / "vm/dirty_ratio").write_text("0\n")  # the limit in bytes is in force
     combinations.check(study(("sysctl", "vm.dirty_background_ratio", ["10", "20"])), proc=tmp_path)
     both = study(

@@ -9,7 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from iotrial.cli.schemas import DOCUMENTS, schema_text
+from generators.schemas import DOCUMENTS, schema_text
 from iotrial.cli.verbs.list_ import Row, Studies
 from iotrial.documents import json_text, plain
 from iotrial.knobs.declaration import Safety

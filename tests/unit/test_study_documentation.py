@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from generators.key_lists import with_keys
 from iotrial.study import schema, tables
 from iotrial.study.model import Budget, LabSpec
 from iotrial.study.places import PlaceSpec
 from iotrial.study.reader import read_study
-from iotrial.study.reference import with_keys
 from iotrial.study.schema import keys_of
 from iotrial.study.work import FileSet, kinds, own_keys
 

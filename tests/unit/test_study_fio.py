@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from iotrial.errors import RequestError, StudyError
+from iotrial.runner.command_user import command_user
+from iotrial.runner.own_files import check_own_files
 from iotrial.stats.spec import stretched_response
 from iotrial.study.codec import study_from_json, study_to_json
 from iotrial.study.model import Better, Scale, Study
@@ -19,7 +21,17 @@ from iotrial.study.schema import Problem
 from iotrial.study.trust import demands
 from iotrial.study.work import work_of
 from iotrial.workloads.fio import FioWork, Pick
-from iotrial.workloads.fio_job import HARMLESS, JobProblem, beyond_the_lab, jobs_of, mapped, options_of
+from iotrial.workloads.fio_job import (
+    HARMLESS,
+    JobProblem,
+    beyond_the_lab,
+    bytes_in,
+    entries_of,
+    files_of,
+    jobs_of,
+    mapped,
+    options_of,
+)
 from iotrial.workloads.fio_result import picked, result_of
 from values import check_limits
 
@@ -57,7 +69,8 @@ def test_a_job_file_is_its_sections_and_options() -> None:
         ("read.a", "bs", "4k", 8),
         ("read.a", "randrepeat", "", 9),
     ]
-    assert jobs_of(JOB) == ("read.a",)
+    [job] = jobs_of(JOB)
+    assert (job.name, job.options["size"], job.options["rw"]) == ("read.a", "1m", "randread")
 
 
 @pytest.mark.parametrize(
@@ -68,6 +81,7 @@ def test_a_job_file_is_its_sections_and_options() -> None:
         ("bs=4k\n[a]", "line 1: an option before the first section"),
         ("[a]\n\ninclude /etc/passwd", "line 3: includes another file"),
         ("[../../etc/x]\n", "line 1: expected a section"),
+        ("[a\tb]\n", "line 1: expected a section"),
         ("[a", "line 1: expected a section"),
         ("[a] b", "line 1: expected a section"),
         ("[a]\nb@c=1", "line 2: expected an option"),
@@ -82,8 +96,8 @@ def test_what_is_no_job_file_is_refused_with_its_line(text: str, message: str) -
 @pytest.mark.parametrize(
     "line",
     [
-        "exec_prerun=touch /tmp/x", "exec_postrun=id", "filename=/dev/sda", "filename=a:/dev/sda",
-        "filename=.x", "filename=", "opendir=/", "ioscheduler=bfq", "ioengine=external:/tmp/x.so",
+        "exec_prerun=touch /tmp/x", "exec_postrun=id",
+        "filename=.x", "filename=", "filename=a:../..", "opendir=/", "ioscheduler=bfq", "ioengine=external:/tmp/x.so",
         "ioengine=exec", "ioengine=net", "ioengine=", "mem=mmaphuge:/tmp/x", "write_bw_log=x", "read_iolog=x", "bs=$(id)",
         "size=$mb_memory", "bs=${HOME}", "bs=`id`", "size=4k;id", 'description="x"', "buffer_pattern='/etc/shadow'",
         "verify_pattern=x", "uid=0",
@@ -266,7 +280,7 @@ def test_what_is_not_known_must_be_said() -> None:
         ({"path": "read.iops", "unt": "x"}, 'unknown key "unt"'),
         ({"name": "x"}, "path"),
         (3, "expected a path"),
-        ("a b", "expected a path"),
+        ("a\tb", "displayed safely"),
         ({"path": "read.iops", "better": "more"}, "better"),
         ({"path": "read.iops", "factor": 0}, "factor"),
     ],
@@ -345,10 +359,15 @@ def test_what_is_no_result_is_an_error(output: str) -> None:
     ("lines", "mapped_lines", "told"),
     [
         ("directory=/mnt/data", "", ["directory=/mnt/data: left out"]),
-        ("filename=/mnt/data/test.0", "filename=test.0", ["filename=/mnt/data/test.0: test.0"]),
-        ("filename=../x", "filename=x", ["filename=../x: x"]),
+        ("filename=/mnt/data/test.0", "filename=test.0", ["filename=/mnt/data/test.0: file test.0 of the lab"]),
+        ("filename=../x", "filename=x", ["filename=../x: file x of the lab"]),
         ("filename=test", "filename=test", []),
-        ("filename=/dev/sdb", "filename=/dev/sdb", []),
+        ("filename=/dev/sdb", "filename=sdb", ["filename=/dev/sdb: file sdb of the lab"]),
+        (
+            "filename=/dev/sda:/mnt/sda:/dev/nvme0n1",
+            "filename=sda:mnt_sda:nvme0n1",
+            ["filename=/dev/sda:/mnt/sda:/dev/nvme0n1: files sda, mnt_sda, nvme0n1 of the lab"],
+        ),
         ("; directory=/mnt", "; directory=/mnt", []),
     ],
 )
@@ -358,5 +377,200 @@ def test_folders_and_paths_of_a_job_are_mapped_into_the_folder_of_the_lab(
     job = f"[a]\nrw=read\n{lines}\nsize=4k"
     kept = [mapped_lines] if mapped_lines else []
     assert mapped(job) == ("\n".join(["[a]", "rw=read", *kept, "size=4k"]), tuple(told))
-    asked = list(demands(study(job.replace("[a]", "[read.a]") + "\niodepth={depth}")))
-    assert bool(asked) == ("/dev/" in mapped_lines)
+    found = study(job.replace("[a]", "[read.a]") + "\niodepth={depth}")
+    assert not list(demands(found))
+    work = found.workload("w").work
+    assert isinstance(work, FioWork)
+    shown = " ".join(work.launched().details)
+    for text in told:
+        assert text in shown
+        assert text in work.remark()
+    assert "/dev/" not in work.described()
+
+
+# What fio makes of a job file: its entries and its files, against the real fio.
+
+
+def _done_by_fio(job: str, folder: Path) -> tuple[list[str], dict[str, int]]:
+    """Return the names of fio's entries and the bytes of the files that it leaves."""
+    done = subprocess.run(
+        ["fio", "--output-format=json", "--eta=never", "-"],
+        input=job,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    files = {path.name: path.stat().st_size for path in folder.iterdir()}
+    return [entry["jobname"] for entry in result_of(done.stdout)["jobs"]], files
+
+
+@pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")
+@pytest.mark.parametrize(
+    ("job", "entries"),
+    [
+        # options that the tests' own job files share with kubestr's and fio's examples
+        ("[job1]\nname=read_iops\nsize=64k\n[job2]\nname=write_iops\nrw=write\nsize=64k", 2),
+        ("[global]\nname=ignored\nsize=64k\n[a]\n[b]", 2),
+        ("[read 50% of it]\nsize=64k\n[b (2), ü]\nsize=64k", 2),
+        ("[globally]\nsize=64k\n[Global]\n[a]", 2),
+        ("[global]\ngroup_reporting\nsize=64k\n[a]\n[b]\n[c]\nstonewall\n[d]\nnew_group\nnumjobs=2\n[e]", 3),
+        ("[global]\nsize=64k\n[a]\nnumjobs=3\n[b]\nwait_for_previous", 4),
+        ("[a]\nsize=64k ; a comment\nnumjobs=2 # another\ngroup_reporting=1", 1),
+    ],
+)
+def test_the_entries_of_a_result_are_known_from_the_job_file(job: str, entries: int, tmp_path: Path) -> None:
+    names, _ = _done_by_fio(job, tmp_path)
+    assert [entry[0].name for entry in entries_of(jobs_of(job))] == names
+    assert len(names) == entries
+
+
+@pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")
+@pytest.mark.parametrize(
+    "job",
+    [
+        "[a]\nsize=1m\n[b]\nsize=64k\nnumjobs=3",
+        "[a]\nsize=1mb\nnrfiles=4",
+        "[a]\nsize=100kib\nbs=1000",
+        "[a]\nsize=100ki",
+        "[a]\nfilesize=64k\nnrfiles=5\nnumjobs=2",
+        "[a]\nfilesize=1m\nsize=50%",
+        "[global]\nfilename=x\nsize=128k\n[a]\nnumjobs=4\n[b]\nsize=256k",
+        "[a]\nfilename=x:y:z\nsize=384k",
+        "[a]\nsize=64k\noffset=64k",
+        "[a]\nfilename=x\nsize=64k\noffset_increment=64k\nnumjobs=3",
+        "[a]\nfilename=x\nsize=256k\n[b]\nfilename=x\nsize=50%\nstonewall\n[c]\nfilename=x",
+        "[a]\nrw=write\nsize=256k\n[b]\nsize=0x10000",
+        "[a]\nioengine=filecreate\nfilesize=4k\nnrfiles=10",
+    ],
+)
+def test_the_bytes_of_the_files_are_known_from_the_job_file(job: str, tmp_path: Path) -> None:
+    _, files = _done_by_fio(job, tmp_path)
+    assert sum(files_of(job).values()) == sum(files.values())
+
+
+@pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")
+@pytest.mark.parametrize("lines", ["rw=read", "size=50%", "filename=/dev/sdz", "io_size=1m", "rw=write\nruntime=1"])
+def test_a_job_without_a_size_is_refused_as_by_fio(lines: str, tmp_path: Path) -> None:
+    job = mapped(f"[a]\n{lines}\n")[0]
+    done = subprocess.run(["fio", "-"], input=job, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "you need to specify size" in done.stdout + done.stderr
+    with pytest.raises(JobProblem, match='job "a" has no size'):
+        files_of(job)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("4k", 4096), ("4KB", 4096), ("4ki", 4096), ("4kib", 4000), ("1gib", 10**9), ("512", 512), ("0x10", 16), ("2t", 2 << 40)]
+    + [(text, None) for text in ("", "50%", "{size}", "(1g*2)", "$mb_memory", "1.5g", "g")],
+)
+def test_sizes_are_read_as_fio_reads_them(text: str, expected: int | None) -> None:
+    assert bytes_in(text) == expected
+
+
+def test_the_files_of_all_levels_have_to_fit_into_the_lab() -> None:
+    text = (STUDY % "job = '''\n[read.a]\nsize={depth}\n[b]\nfilename=/dev/sdz\nsize=1g\n'''").replace("[1, 8]", '["1g", "8g"]')
+    found = read_study(text, "x.toml", trusted=True)
+    check_own_files(found, lab="image", lab_bytes=11 << 30)
+    check_own_files(found, lab="directory", lab_bytes=1 << 30)  # its free space is checked where it is made
+    with pytest.raises(RequestError, match="lay out files of 9 GiB, in a lab of 9 GiB") as caught:
+        check_own_files(found, lab="image", lab_bytes=9 << 30)
+    assert 'size = "11520 MiB"' in (caught.value.hint or "")
+
+
+# Picks.
+
+
+def _picked(job: str, *pick: Any) -> None:
+    work = work_of(FioWork, {"job": job, "pick": list(pick)})
+    work.check_to_run((), None)
+
+
+@pytest.mark.parametrize(
+    ("job", "pick", "message", "hint"),
+    [
+        ("[job1]\nname=a", "jobs.job1.read.iops", "does not name a job", 'reports it as "jobs.a"'),
+        ("[a]\nname=b c", "jobs.b.read.iops", "does not name a job", "has: b c"),
+        ("[global]\ngroup_reporting\n[a]\n[b]", "jobs.b.read.iops", "does not name", 'adds it to "jobs.a"'),
+        ("[a]\nnumjobs=4", "jobs.a.read.iops", 'reports 4 jobs called "a"', "group_reporting"),
+        ("[a]\n[b]", "read.iops", "has 2 jobs, so name one", 'such as "jobs.a.read.iops"'),
+        ("[a]\nrw=randwrite", "read.iops", "always 0: the job does only write", ""),
+        ("[a]\nrw=randrw:8", "trim.iops", "always 0: the job does only read and write", ""),
+        ("[a]\ngtod_reduce=1", "read.clat_ns.mean", "not measured with gtod_reduce", "remove gtod_reduce"),
+        ("[a]\ndisable_clat=1", "read.clat_ns.mean", "not measured with disable_clat", ""),
+        ("[a]\nunified_rw_reporting=1", "read.iops", 'leaves only "mixed"', 'use "mixed.iops"'),
+    ],
+)
+def test_a_pick_that_fio_will_not_have_is_refused_before_the_lab_is_made(
+    job: str, pick: str, message: str, hint: str
+) -> None:
+    with pytest.raises((Problem, RequestError), match=message) as caught:
+        _picked(job, pick)
+    assert hint in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("job", "pick"),
+    [
+        ("[job1]\nname=read_iops", "jobs.read_iops.read.iops"),
+        ("[read 50% of it]", "jobs.read 50% of it.read.iops"),
+        ("[a]\n[a.b]\nrw=write", "jobs.a.b.write.iops"),
+        ("[a]\nnumjobs=4\ngroup_reporting", "read.iops"),
+        ("[global]\ngroup_reporting\n[a]\n[b]\nrw=write", "jobs.a.write.iops"),
+        ("[a]\nrw=write\nverify=crc32c", "read.iops"),
+        ("[a]\nrw=trimwrite", "trim.iops"),
+        ("[a]\nrw={mode}", "write.iops"),
+        ("[a]\nunified_rw_reporting=1", "mixed.iops"),
+        ("[a]\ndisable_clat=1", "read.lat_ns.mean"),
+    ],
+)
+def test_a_pick_that_fio_will_have_is_accepted(job: str, pick: str) -> None:
+    _picked(job, pick)
+
+
+@pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("no_such_option=1", "Bad option <no_such_option=1>"),
+        ("ioengine=http", 'no ioengine "http"'),
+        ("ioengine=nosuch", 'no ioengine "nosuch"'),
+        ("rw=sideways", "failed parsing rw=sideways"),
+    ],
+)
+def test_what_the_installed_fio_does_not_accept_is_refused(line: str, message: str) -> None:
+    found = study(f"[read.a]\nsize=1m\n{line}\niodepth={{depth}}", trusted=True)
+    work = found.workload("w").work
+    with pytest.raises(RequestError, match=message):
+        work.check_to_run(found.settings, command_user(found))
+    fine = study("[read.a]\nsize=1m\niodepth={depth}", trusted=True)
+    fine.workload("w").work.check_to_run(fine.settings, command_user(fine))
+
+
+# Included files.
+
+
+def test_files_that_a_job_file_includes_are_stored_with_the_study(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "a.fio").write_text("[global]\ninclude common.fio\n[read.a]\niodepth={depth}\n")
+    (tmp_path / "jobs" / "common.fio").write_text("size=1m\ninclude more.fio\n")
+    (tmp_path / "jobs" / "more.fio").write_text("bs=8k\n")
+    (tmp_path / "s.toml").write_text(STUDY % 'file = "jobs/a.fio"')
+    found = load(tmp_path / "s.toml")
+    work = found.workload("w").work
+    assert isinstance(work, FioWork)
+    assert dict(jobs_of(work.job)[0].options) == {"size": "1m", "bs": "8k", "iodepth": "{depth}"}
+    shutil.rmtree(tmp_path / "jobs")
+    again = read_study(found.text, str(tmp_path / "s.toml"), trusted=False)
+    assert again.workloads == found.workloads
+
+
+@pytest.mark.parametrize(
+    ("included", "message"),
+    [("include a.fio", "more than 8 deep"), ("include /etc/passwd", "below the study's folder"), ("include b.fio", "No such file")],
+)
+def test_a_file_that_cannot_be_included_is_an_error(tmp_path: Path, included: str, message: str) -> None:
+    (tmp_path / "a.fio").write_text(f"[global]\n{included}\n[read.a]\niodepth={{depth}}\n")
+    (tmp_path / "s.toml").write_text(STUDY % 'file = "a.fio"')
+    with pytest.raises(StudyError, match=message):
+        load(tmp_path / "s.toml")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from report_fixtures import effect
 from iotrial.design.model import ArmKind
 from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
-from iotrial.report.best import needless
+from iotrial.report.best import Advice, advised, confirmation_finding
 from iotrial.runner.quick_study import Wish, study_text
 from iotrial.stats.model import Effect, Observation, ObservedBlock, Race, Verdict
 from iotrial.stats.spec import Spec
@@ -19,7 +20,7 @@ from iotrial.study.model import TODAY, DesignKind, Factor, Level, Role, Setting,
 from iotrial.study.reader import read_study
 from iotrial.study.scales import Better
 from iotrial.tune.search import Proposals
-from iotrial.tune.space import Dimension, Space, space_of_factors, space_of_settings
+from iotrial.tune.space import Choice, Dimension, Space, space_of_factors, space_of_settings
 from iotrial.tune.stages import Stage, confirmation, race_stage, with_margin_left
 from values import replace
 
@@ -186,44 +187,96 @@ def test_a_search_finds_a_combination_that_no_single_change_shows() -> None:
 # -- leaving out a setting that is not needed
 
 NEEDED = effect(Verdict.SLOWER, 1.3, 1.2, 1.4)
+SAME = effect(Verdict.EQUIVALENT, 1.0, 0.98, 1.03)
+OPEN = effect(Verdict.INCONCLUSIVE, 1.2, 0.9, 1.5)
 
 
-def left_out(whole: tuple[float, float], without: tuple[Effect, Effect], *, rate: bool = False) -> list[str]:
-    """Return the variables that a confirmation leaves out. ``whole``: the interval of the winner against today's settings."""
-    stage = confirmation(SPACE, (1, 1, 0))
-    _, winner, *lacking = stage.choices
-    gain = effect(Verdict.FASTER, sum(whole) / 2, *whole, level=winner, reference=TODAY, margin=0.05)
+def a_confirmation(
+    whole: tuple[float, float],
+    without: Sequence[Effect],
+    *,
+    rate: bool = False,
+    space: Space = SPACE,
+    winner: Choice = (1, 1, 0),
+) -> tuple[Study, list[Effect]]:
+    """Return a confirmation. ``whole``: the interval of the winner against today's; ``without``: without each setting."""
+    stage = confirmation(space, winner)
+    _, label, *lacking = stage.choices
+    gain = effect(Verdict.FASTER, sum(whole) / 2, *whole, level=label, reference=TODAY, margin=0.05)
     effects = [gain] + [
-        replace(one, level=level, reference=winner, margin=0.05)
+        replace(one, level=level, reference=label, margin=0.05)
         for one, level in zip(without, lacking, strict=True)
     ]
     if rate:
         effects = [
-            replace(one, better=Better.HIGHER, low=1.0 / one.high, high=1.0 / one.low) for one in effects
-        ]
-    return [dict(one.options)["variable"] for one in needless(study_of(stage), effects)]
+            replace(
+                one, better=Better.HIGHER, value=1.0 / one.value, low=1.0 / one.high, high=1.0 / one.low,
+                verdict={Verdict.FASTER: Verdict.BETTER, Verdict.SLOWER: Verdict.WORSE}.get(one.verdict, one.verdict),
+            )
+            for one in effects
+        ]  # fmt: skip
+    return study_of(stage), effects
+
+
+def names(settings: Sequence[Setting]) -> list[str]:
+    return [dict(one.options)["variable"] for one in settings]
+
+
+def advice(whole: tuple[float, float], without: Sequence[Effect], *, rate: bool = False) -> Advice:
+    return advised(*a_confirmation(whole, without, rate=rate))
 
 
 @pytest.mark.parametrize("rate", [False, True])
 def test_a_setting_that_makes_no_difference_is_left_out(rate: bool) -> None:
-    same = effect(Verdict.EQUIVALENT, 1.0, 0.98, 1.03)
-    assert left_out((0.75, 0.85), (same, NEEDED), rate=rate) == ["a"]
+    found = advice((0.75, 0.85), (SAME, NEEDED), rate=rate)
+    assert names(found.kept) == ["b"]
+    ends = sorted([found.against.low or 0.0, found.against.high or 0.0])
+    expected = [0.75 * 0.98, 0.85 * 1.03]
+    assert ends == pytest.approx(sorted(1.0 / end for end in expected) if rate else expected)
 
 
 @pytest.mark.parametrize("rate", [False, True])
-def test_a_setting_stays_if_without_it_the_rest_may_be_worse_than_today(rate: bool) -> None:
-    """The winner takes at most .99 of today's time and the rest at most 1.03 of the winner's: 1.02 of today's in all."""
-    same = effect(Verdict.EQUIVALENT, 1.0, 0.98, 1.03)
-    assert left_out((0.94, 0.99), (same, NEEDED), rate=rate) == []
+def test_a_setting_that_is_not_shown_to_contribute_is_not_recommended(rate: bool) -> None:
+    """Without a perhaps .9, perhaps 1.5 of the time: b alone takes at most .6 x 1.5 = .9 of today's."""
+    found = advice((0.4, 0.6), (OPEN, NEEDED), rate=rate)
+    assert names(found.kept) == ["b"]
+    assert names([one for one, _ in found.left_out]) == ["a"]
+    words = confirmation_finding(*reversed(a_confirmation((0.4, 0.6), (OPEN, NEEDED))))
+    assert words.startswith("use b y: it takes 40 % less time than today")
+    assert "a 2 is not shown to contribute" in words
 
 
 @pytest.mark.parametrize("rate", [False, True])
-def test_a_setting_stays_if_without_it_the_rest_may_be_worse_than_another_level_by_the_margin(
-    rate: bool,
+@pytest.mark.parametrize("without", [(OPEN, NEEDED), (OPEN, OPEN), (SAME, NEEDED)])
+def test_nothing_is_recommended_if_what_is_left_may_be_worse_than_today(
+    without: tuple[Effect, Effect], rate: bool
 ) -> None:
+    """The winner takes at most .99 of today's time and the rest at most 1.03 of the winner's: 1.02 of today's in all."""
+    found = advice((0.94, 0.99), without, rate=rate)
+    assert found.kept == ()
+    assert names(found.contributing) == (["b"] if NEEDED in without else [])
+    words = confirmation_finding(*reversed(a_confirmation((0.94, 0.99), without)))
+    assert words.startswith("partial answer: with a 2 and b y, probably it takes")
+
+
+def test_of_three_settings_two_that_are_not_shown_leave_one_that_was_not_measured_alone() -> None:
+    free = Space((*SPACE.dimensions[:2], dimension("c", "0", "7")))
+    found = advised(*a_confirmation((0.4, 0.5), (NEEDED, OPEN, SAME), space=free, winner=(1, 1, 1)))
+    assert found.kept == ()
+    assert names(found.contributing) == ["a"]
+
+
+def test_what_needs_another_setting_is_left_out_with_it_so_that_the_rest_was_measured() -> None:
+    found = advised(*a_confirmation((0.4, 0.5), (NEEDED, OPEN, SAME), winner=(1, 1, 1)))
+    assert names(found.kept) == ["a"]
+    assert names([one for one, _ in found.left_out]) == ["b", "c"]
+
+
+@pytest.mark.parametrize("rate", [False, True])
+def test_of_two_settings_that_do_the_same_one_is_kept(rate: bool) -> None:
     """Without a at most 1.03 of the winner, without b perhaps .97: 1.03 / .97 = 1.062. The other way 1.02 / .98 = 1.041."""
-    without = effect(Verdict.EQUIVALENT, 1.0, 0.98, 1.03), effect(Verdict.EQUIVALENT, 1.0, 0.97, 1.02)
-    assert left_out((0.75, 0.85), without, rate=rate) == ["b"]
+    found = advice((0.75, 0.85), (SAME, effect(Verdict.EQUIVALENT, 1.0, 0.97, 1.02)), rate=rate)
+    assert names(found.kept) == ["a"]
 
 
 def raced(over: bool, rng: np.random.Generator) -> tuple[Stage, Race, Spec, list[ObservedBlock]]:

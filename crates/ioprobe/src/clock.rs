@@ -15,7 +15,7 @@ const LONGEST_WATCH_NS: u64 = 100_000_000;
 /// Acceptable relative error of the rate. Each end of the calibration is known to half the time
 /// that reading both clocks took.
 const GOOD: f64 = 1e-5;
-/// The environment variable that selects the clock; for tests, and for machines whose TSC is not as
+/// The environment variable that selects the clock; for tests, and for a TSC that is not as
 /// declared.
 const CHOICE: &str = "IOPROBE_CLOCK";
 

@@ -15,7 +15,7 @@ use rustix::time::Timespec;
 use crate::error::{Doing, Error, Result};
 use crate::sys::{pipe, without_signals};
 
-/// Size asked for the pipe, in bytes: the most that users other than root may have by default.
+/// Requested size of the pipe, in bytes: the most that users other than root may have by default.
 const PIPE: usize = 1 << 20;
 /// How often to check whether the programs have ended, while one of their children holds the pipe.
 const LOOK: Timespec = Timespec {

@@ -122,8 +122,8 @@ fn pass_on(status: c_int) -> ! {
 }
 
 /// The session of the probe and all it starts, as the host sees it, by which a later process finds
-/// leftovers. Also the host's /proc, opened before the probe moved to a namespace in which it sees
-/// no other processes.
+/// leftovers. Also the host's /proc, opened before the probe moved to a namespace where it
+/// sees only its own processes.
 pub struct Origin {
     pub session: pid_t,
     pub started: u64,

@@ -77,7 +77,7 @@ fn counters(text: &[u8]) {
     devices::parse(text);
 }
 
-/// Parse a line of /proc/PID/stat, whose second field is any name in parentheses.
+/// Parse a line of /proc/PID/stat; its second field is any name in parentheses.
 fn stat(text: &[u8]) {
     process::stragglers::parent_in_stat(&String::from_utf8_lossy(text));
 }

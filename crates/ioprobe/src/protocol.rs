@@ -931,6 +931,21 @@ pub struct ReplayJob {
     pub histograms: bool,
 }
 
+/// Where the standard output of programs goes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stdout {
+    /// Through a pipe that is emptied meanwhile.
+    #[default]
+    Pipe,
+    /// To /dev/null.
+    Null,
+    /// To the standard output of the process that started the probe.
+    Inherit,
+    /// To this file, which is made or emptied before each run.
+    File(String),
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CommandJob {
@@ -944,9 +959,9 @@ pub struct CommandJob {
     pub expect_exit: i32,
     #[serde(default)]
     pub keep_output: usize,
-    /// Without `keep_output`: whether the standard output goes to /dev/null, not through a pipe.
+    /// Where the standard output goes without `keep_output`.
     #[serde(default)]
-    pub to_null: bool,
+    pub stdout: Stdout,
     #[serde(default)]
     pub keep_files: Vec<String>,
     /// Files to read before the timed part, and to keep in memory until it has ended.

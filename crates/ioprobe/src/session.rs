@@ -311,7 +311,13 @@ impl Session {
                 let request: (protocol::Common, protocol::CommandJob) = job_fields(verb, params)?;
                 let foreign = request.0.user.is_some();
                 let starter = &mut self.starter;
-                let done = jobs::command::run(request, sets, starter, timing, self.isolated);
+                let done = jobs::command::run(
+                    request,
+                    sets,
+                    starter,
+                    timing,
+                    (&self.lifeline, self.isolated),
+                );
                 if foreign {
                     fileset::inspect(sets)?;
                 }

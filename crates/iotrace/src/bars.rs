@@ -1,4 +1,4 @@
-//! Bars of a histogram whose width grows with the value, those of an HDR histogram (Tene,
+//! Bars of a histogram that widen with the value, those of an HDR histogram (Tene,
 //! hdrhistogram.org): 2^fineness bars of equal width per power of two.
 
 /// Return the bar of a value, with 2^`fineness` bars per power of two. Below 2^(`fineness` + 1)

@@ -102,7 +102,7 @@ impl Geometry {
 /// Seek time by distance, from the three figures of a data sheet (Lee and Katz, An analytic
 /// performance model of disk arrays, SIGMETRICS 1993): a + b sqrt(d) + c d, where d is the share of
 /// the stroke. d near 0 gives the track-to-track time, d = 1 that of the full stroke. Averaged over
-/// the distance between two random positions, whose density is 2 (1 - d), it gives the mean.
+/// the distance between two random positions (density 2 (1 - d)) it gives the mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Seek {
     track: f64,

@@ -42,10 +42,11 @@ def compare(
         intervals = (welch(a, b, alpha), welch(a, b, alpha / family), rank(a, b, alpha))
         ratio = math.exp(max(-700.0, min(700.0, mean(a) - mean(b))))
     standing = _standing(level, reference, ratio, intervals[1], bounds, margin)
-    if a is not None and b is not None and _is_timed(level.unit):
+    if a is not None and b is not None and a != b and _is_timed(level.unit):
         size = abs(mean(a) - mean(b))
         # values rounded to a few distinct numbers do not show their true scatter
-        own = ((), (), None) if standing is Standing.COARSE else (a, b, pooled_sd)
+        hidden = standing in (Standing.COARSE, Standing.EQUAL, Standing.CONSTANT)
+        own = ((), (), None) if hidden else (a, b, pooled_sd)
         needs = needed(own[0], own[1], size, alpha, margin, together, own[2])
     return AuditedPair(
         group=level.group,
@@ -150,23 +151,26 @@ def _standing(
     margin: float,
 ) -> Standing:
     """Classify what the shared interval shows, and still shows under the worst case of rounding."""
+    several = min(len(level.values), len(reference.values)) > 1
+    if several and len({*level.values, *reference.values}) == 1:
+        return Standing.EQUAL
     if ratio is None:
         return Standing.NO_RATIO
     if shared.why_not == GROUP_OF_ONE:
         return Standing.SINGLE
     if min(len(level.values), len(reference.values)) < FEWEST_FOR_SD:
         return Standing.TOO_FEW
-    # without scatter there is no interval, so rounding alone decides
-    low, high = (shared.low, shared.high) if shared.bounded else (ratio, ratio)
-    shown = _shows(low or 0.0, high or 0.0, margin, bounded=shared.bounded)
+    if shared.low is None or shared.high is None:
+        return Standing.CONSTANT
+    shown = _shows(shared.low, shared.high, margin)
     if bounds is None or shown is Standing.OPEN:
         return shown
     middle = mean(level.values) / mean(reference.values)
-    worst = (low or 0.0) * bounds[0] / middle, (high or 0.0) * bounds[1] / middle
-    return shown if _shows(*worst, margin, bounded=shared.bounded) is shown else Standing.COARSE
+    worst = shared.low * bounds[0] / middle, shared.high * bounds[1] / middle
+    return shown if _shows(*worst, margin) is shown else Standing.COARSE
 
 
-def _shows(low: float, high: float, margin: float, *, bounded: bool) -> Standing:
-    if bounded and 1 / (1 + margin) < low <= high < 1 + margin:
+def _shows(low: float, high: float, margin: float) -> Standing:
+    if 1 / (1 + margin) < low <= high < 1 + margin:
         return Standing.WITHIN
     return Standing.OPEN if low <= 1.0 <= high else Standing.APART

@@ -32,6 +32,8 @@ def variance(values: Sequence[float]) -> float:
     """Return the sample variance (n - 1 in the denominator); NaN for fewer than two values."""
     if len(values) < 2:
         return math.nan
+    if min(values) == max(values):  # exactly, without the rounding of a mean
+        return 0.0
     centre = mean(values)
     return math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1)
 

@@ -142,6 +142,8 @@ class Need:
 class Standing(StrEnum):
     """Strength of the evidence of one comparison."""
 
+    EQUAL = "equal"  # all values of both groups are the same number
+    CONSTANT = "constant"  # each group has the same number in all of its runs
     NO_RATIO = "no_ratio"  # zero or negative values
     SINGLE = "single"  # a group of one
     TOO_FEW = "too_few"  # a group of only two values: the interval is useless

@@ -25,8 +25,8 @@ from iotrial.errors import IotrialError
 from iotrial.runner.signals import Stopped, end_at_once
 from iotrial.terminal import escape_lines
 
-#: the verbs by what one wants, in the order in which a new user meets them: one line of help, and an example for those whose
-#: own help has none
+#: the verbs by what one wants, in the order in which a new user meets them: one line of help, and an example for those
+#: without one in their own help
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Ask": {
         "try": ("Try settings with your own command or a replay of it, in place.", ""),

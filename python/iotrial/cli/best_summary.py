@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -52,7 +53,7 @@ class Recommended(JsonObject, frozen=True):
     setting: str
     today: str
     use: str
-    needed: bool
+    needed: Annotated[bool, Meta(description="it is part of what is recommended")]
     shown: Annotated[
         bool, Meta(description="leaving it out is shown to be worse; if it is the only setting, it is better")
     ]
@@ -66,8 +67,8 @@ class Recommended(JsonObject, frozen=True):
 class Best(JsonDocument, frozen=True):
     """iotrial best --json
 
-    ratio: the winner against today's settings in the confirmation; without: the time or rate without a setting, relative to
-    that with it.
+    ratio: the recommended settings against today's, or the winner if none is recommended; without: the time or rate
+    without a setting, relative to that with it.
     """
 
     verdict: Literal["change", "keep", "undecided"]
@@ -127,6 +128,9 @@ def _lines(outcome: Outcome) -> Iterator[str]:
     if len(numbers) > 1:
         trials = f"trials {numbers[0]} {'and' if len(numbers) == 2 else 'to'} {numbers[-1]}"
     yield f"The price: {counted(runs, 'run')} in {format_duration(seconds)} ({trials})."
+    if outcome.confirmed is not None and outcome.confirmed.partial:
+        only = "".join(f" --only {shlex.quote(row.setting)}" for row in settings)
+        yield f"To use them all the same: `iotrial apply {numbers[-1]}{only}`."
     if outcome.choice is not None:
         yield f"To keep them: `iotrial apply {numbers[-1]}`; to read more: `iotrial report {numbers[-1]}`."
 
@@ -144,12 +148,10 @@ def _power_cuts(outcome: Outcome) -> Iterator[str]:
 
 def _table(outcome: Outcome, settings: list[Recommended]) -> Iterator[str]:
     assert outcome.confirmed is not None
-    rows = [("setting", "today", "use", "without it", "risk")]
+    rows = [("setting", "today", "tried", "use", "without it", "risk")]
     for one, row in zip(outcome.confirmed.kept, settings, strict=True):
-        use = row.use if row.needed else f"{row.today} ({row.use} is not needed)"
-        if row.needed and not one.shown:
-            use = f"{row.use} (not shown to contribute)"
-        rows.append((row.setting, row.today, use, _without(one.without), row.safety.value))
+        use = row.use if row.needed else row.today
+        rows.append((row.setting, row.today, row.use, use, _without(one.without), row.safety.value))
     yield from _aligned(rows)
 
 

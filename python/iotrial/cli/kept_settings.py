@@ -72,7 +72,7 @@ def entry_lines(entry: Entry) -> list[str]:
     lines = [
         f"{choice.name} = {choice.value}  [{choice.safety}: {choice.consequence}]",
         f"  {choice.evidence}",
-        f"  kept by: {entry.mechanism}, {entry.file}",
+        f"  kept in: {entry.mechanism}, {entry.file}",
     ]
     if choice.elsewhere:
         lines.append(f"  not shown to be better everywhere: {'; '.join(choice.elsewhere)}")

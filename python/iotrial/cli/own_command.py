@@ -22,7 +22,7 @@ from iotrial.study.places import IN_PLACE
 from iotrial.terminal import escape
 from iotrial.traces.reading import ReplayNeeds, replay_needs
 from iotrial.units import format_bytes, format_duration, parse_duration, parse_size
-from iotrial.workloads.command import ANY_EXIT
+from iotrial.workloads.command import ANY_EXIT, STDOUT
 from iotrial.workloads.output import pattern_of
 
 ORIGIN = "the command line"
@@ -132,9 +132,10 @@ own_command_options = with_options(
     command_group(
         "--output",
         "stdout",
-        type=click.Choice(["pipe", "null"]),
-        help="Where what it prints goes: through a pipe (the default), or to /dev/null, which some programs notice: "
-        "GNU grep then stops at the first match of each file.",
+        metavar="pipe|null|inherit|FILE",
+        help="Where what it prints goes: through a pipe that is emptied (the default); null: to /dev/null, which some "
+        "programs notice (GNU grep then stops at the first match of each file); inherit: where iotrial prints; or to a "
+        "file, which is emptied before each run.",
     ),
     command_group(
         "--response",
@@ -271,13 +272,26 @@ def wish_of(settings: tuple[str, ...], after: tuple[str, ...], values: dict[str,
         cleanup=values["cleanup"],
         printed=tuple(printed),
         expect_exit=ANY_EXIT if values["ignore_failure"] else values["expect_exit"],
-        stdout=values["stdout"] or "pipe",
+        stdout=_stdout_of(values["stdout"] or "pipe"),
         margin=values["margin"],
         time=values["time"],
         lab=IMAGE if values["copy_from"] else IN_PLACE,
         levels=values["levels"],
         today=values.get("today", False),
     )
+
+
+def _stdout_of(text: str) -> str:
+    """Return where output goes, a file by its absolute path. Raises RequestError for a file that cannot be one."""
+    if text in STDOUT or text.startswith("{"):
+        return text
+    path = Path(text).expanduser().absolute()
+    if path.is_dir() or not path.parent.is_dir() or (path.exists() and not path.is_file()):
+        raise RequestError(
+            f'--output "{text}": not a regular file in a folder that exists',
+            hint=f"{', '.join(STDOUT)}, or the path of a file",
+        )
+    return str(path)
 
 
 def _wish_of_replay(settings: tuple[str, ...], after: tuple[str, ...], values: dict[str, Any]) -> Wish:

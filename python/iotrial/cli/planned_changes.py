@@ -272,7 +272,7 @@ def _accounted(resolved: Resolved) -> Iterator[str]:
         if is_accounted(resolved.study):
             yield _line(
                 "accounted",
-                "nothing: no workload is a command, and a directory lab has no block device of its own",
+                "nothing: no workload is a command, and a directory lab has no block device",
             )
         return
     calls = [name for name, what in wanted.items() if Counted.CALLS in what]
@@ -289,7 +289,7 @@ def _accounted(resolved: Resolved) -> Iterator[str]:
             "", "- requests to the lab's device and their latencies, by BPF where the kernel allows it"
         )
     else:
-        yield _line("", "- no requests: a directory lab has no block device of its own")
+        yield _line("", "- no requests: a directory lab has no block device")
     yield _line("", "(--no-account skips this)")
 
 

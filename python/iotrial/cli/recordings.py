@@ -1,7 +1,7 @@
 """What a killed ``iotrial record`` has left running, found by a mark in the environment of its processes.
 
 The recorder gets SIGTERM from the kernel when its parent is killed, passes it on to the command, and completes the trace.
-What goes on in spite of that (a command that ignores SIGTERM, or whose recorder was killed as well) is found by the mark,
+What goes on in spite of that (a command that ignores SIGTERM, or that lost its recorder too) is found by the mark,
 which names the process of ``iotrial record`` by number and time of start.
 """
 
@@ -40,7 +40,7 @@ def end_with(parent: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LeftRunning:
-    """A process of a recording whose ``iotrial record`` is gone."""
+    """A process of a recording without its ``iotrial record``."""
 
     process: ProcessIdentity
     command: str

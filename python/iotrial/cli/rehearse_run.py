@@ -75,7 +75,7 @@ def rehearsed(chosen: Study, request: RunRequest, *, as_json: bool) -> int:
     folder = default_folder(resolved, request.on)
     seek_consent(resolved, folder, trust=request.trust, yes=request.yes)
     done = conduct_rehearsal(resolved, plan, Silent(), folder=folder)
-    # a guest has a memory of its own
+    # a guest has its own memory
     large = dict(too_large_to_be_warm(chosen, available_memory())) if resolved.needs is None else {}
     notes = [f"{name}: {_too_large(needed)}" for name, needed in large.items()]
     done = replace(done, notes=(*done.notes, *notes))

@@ -19,6 +19,7 @@ import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -34,6 +35,7 @@ from iotrial.stats.model import Effect
 from iotrial.stats.voids import compare_void_rates
 from iotrial.store import Store
 from iotrial.store.model import TrialHeader, objects_in
+from iotrial.store.not_tried import why_not_tried
 from iotrial.store.outline import Outline
 from iotrial.store.packed.consistency import check_stored
 from iotrial.store.states import TrialState
@@ -98,6 +100,7 @@ def summary_of(store: Store, number: int, host: str) -> HostTrial:
             condition.key,
             [block for block in data.blocks if block.condition == condition.key],
             data.blocks,
+            why_not_tried=partial(why_not_tried, header.study, data.runs, header.host),
         )
         effects += found.effects
         reasons += [f"{one.response} {_missed(one.kind)}" for one in found.controls if not one.passed]

@@ -30,7 +30,7 @@ MAKERS: Mapping[str, tuple[str, str]] = {
     "xfs": ("mkfs.xfs", "xfsprogs"),
     "btrfs": ("mkfs.btrfs", "btrfs-progs"),
 }
-#: what the init starts: programs of coreutils, whose --version needs their pages and libraries only
+#: what the init starts: programs of coreutils: --version needs only their pages and libraries
 SERVICES = (
     "b2sum", "base32", "base64", "basename", "chgrp", "chmod", "chown", "cksum", "comm", "cp", "csplit", "cut", "date",
     "dd", "df", "dir", "du", "env", "expand", "expr", "factor", "fmt", "fold", "head", "id", "install", "join", "ln",

@@ -161,7 +161,7 @@ def command(program: str, machine: Machine, accelerator: Accelerator, descriptor
 
 
 def boot_command(kernel: str, initramfs: str, root: str, *, memory_mib: int) -> list[str]:
-    """Return the command of an emulated guest whose only disk is the image file ``root``, read through the page cache.
+    """Return the command of an emulated guest with the image file ``root`` as its only disk, read through the page cache.
 
     The guest's kernel log is the command's standard output; a reset ends it.
     """

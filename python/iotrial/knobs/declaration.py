@@ -64,6 +64,7 @@ class Need(StrEnum):
 
     SWAP = "this machine has no swap"
     WRITES = "no run wrote anything"
+    HUGE_PAGES = "no run got a huge page"
     WRITE_BACK = "no dirty page was written back during a run"
 
 

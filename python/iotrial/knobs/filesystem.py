@@ -236,7 +236,7 @@ class MountOption(Declaration):
         "delalloc": harmless("blocks are chosen when data are written back"),
         "nodelalloc": harmless("blocks are chosen when data are written to the cache"),
         "discard": trade_off("every deletion is followed by discards; deleted data cannot be recovered"),
-        "nodiscard": harmless("the disk is not told which blocks are free"),
+        "nodiscard": harmless("the disk does not learn which blocks are free"),
         "dioread_nolock": harmless("extents are converted when their data are on the disk"),
         "dioread_lock": harmless("direct reads wait for writers"),
         "init_itable": trade_off("inode tables are written in the background after the mount"),

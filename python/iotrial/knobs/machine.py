@@ -150,7 +150,7 @@ class Sysctl(Declaration):
         "vm.swappiness": Need.SWAP,
     }
 
-    #: keys whose value is a time after which the kernel acts, in hundredths of a second
+    #: keys that hold a time after which the kernel acts, in hundredths of a second
     PERIODS: ClassVar[frozenset[str]] = frozenset(
         {"vm.dirty_expire_centisecs", "vm.dirty_writeback_centisecs", "fs.xfs.xfssyncd_centisecs"}
     )
@@ -238,6 +238,9 @@ class MemoryHugePages(Declaration):
     candidates = ("always", "madvise", "never")
     LEVELS = ("always", "madvise", "never")
     consequence = trade_off("huge pages take more memory, and compaction takes time")
+
+    def need_of(self, setting: Setting) -> Need | None:
+        return Need.HUGE_PAGES
 
 
 class CpuGovernor(Declaration):

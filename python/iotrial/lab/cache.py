@@ -24,7 +24,7 @@ STATES: dict[str, tuple[str, ...]] = {
 
 #: in place: how the files that the work reads are brought to a state
 _OF_FILES = {"cold-data": "evict_files", "warm": "warm_files"}
-#: what ``cold-data`` is not, for a user who asked for ``cold``
+#: what ``cold-data`` is not, for a user who wants ``cold``
 LEFT_WARM = (
     "cold-data: the data of the files that are read are evicted before each run; names and inodes stay in memory "
     "(cold-system drops them, with all caches of the machine)"

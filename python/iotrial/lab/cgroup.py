@@ -97,7 +97,7 @@ def _mounts(target: Target) -> dict[int, tuple[str, str]]:
 
 
 def _below(point: str, root: str, path: str) -> str:
-    """Return the directory of a group in a mount whose root is the group ``root``."""
+    """Return the directory of a group in a mount of the group ``root``."""
     if root != "/" and (path == root or path.startswith(root + "/")):
         path = path[len(root) :]
     return f"{point}/{path.strip('/')}".rstrip("/")

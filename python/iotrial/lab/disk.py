@@ -168,7 +168,7 @@ class DiskPlace(Place):
 
     @property
     def modelled(self) -> tuple[str, ...]:
-        """The lab's simulated disks, the log device included: devices whose timing follows a disk model."""
+        """The lab's simulated disks, the log device included: devices timed by a disk model."""
         return () if self.log is None else self.log.modelled
 
     def format(self) -> None:
@@ -384,6 +384,6 @@ def disk_place(knob: str, place: Place) -> DiskPlace:
     if isinstance(place, DiskPlace):
         return place
     raise RequestError(
-        f"knob {knob}: {a_lab(place.kind)} has no file system of its own",
+        f"knob {knob}: {a_lab(place.kind)} has no file system",
         hint="use the image lab (needs root)",
     )

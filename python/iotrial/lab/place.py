@@ -39,7 +39,7 @@ class FileSet:
 class Place(ABC):
     """Where runs happen.
 
-    ``root`` is the folder of the files, ``device`` the block device whose I/O is counted (None: unknown).
+    ``root`` is the folder of the files, ``device`` the block device that I/O is counted on (None: unknown).
     """
 
     kind: str
@@ -90,7 +90,7 @@ class Place(ABC):
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """The block devices whose queues are set: its own, or those of its member disks."""
+        """The block devices with the queues that are set: its own, or its member disks."""
         return () if self.device is None else (self.device,)
 
     @property

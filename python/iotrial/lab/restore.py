@@ -17,7 +17,7 @@ from iotrial.lab.objects.process import LabProcess
 from iotrial.lab.target import Target
 
 PROCESSES = "processes of the trial that cannot be stopped"
-#: kinds whose entries block others of the same trial until they are undone. Processes block all, because they could still
+#: kinds with entries that block others of the same trial until they are undone. Processes block all, because they could still
 #: write; a device in use blocks the lab's folder, because removing that would detach what is mounted on it elsewhere.
 HOLDING = {LabProcess.name: PROCESSES, LabLoop.name: "the loop device", LabDevice.name: "the lab's disk"}
 

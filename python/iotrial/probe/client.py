@@ -31,6 +31,8 @@ ENDS_WITHIN_S = 20.0
 #: how long a probe may take to exit after it has closed its output
 HUNG_UP_S = 2.0
 TOKEN = "IOTRIAL_SESSION"
+#: environment variable of the probe with the descriptor of this process's standard output
+STDOUT = "IOTRIAL_STDOUT"
 #: signals that a terminal sends to all foreground processes of its session
 OF_A_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 
@@ -39,7 +41,8 @@ class Probe:
     """A running probe. Use as a context manager: leaving it ends the process and everything it holds.
 
     ``isolate`` (root) gives it its own mount and PID namespaces; ``launch`` starts it elsewhere. ``waiting`` returns a
-    context manager that is entered during each wait for an answer and may raise to end the wait. Raises ProbeError if the
+    context manager that is entered during each wait for an answer and may raise to end the wait. ``shares_stdout``: programs
+    may print to the standard output of this process. Raises ProbeError if the
     binary is missing or speaks a different protocol version.
     """
 
@@ -50,7 +53,9 @@ class Probe:
         binary: Path | None = None,
         launch: Launch | None = None,
         waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+        shares_stdout: bool = False,
     ) -> None:
+        self._shares_stdout = shares_stdout
         self._launch = launch or local(binary or find_binary(), isolate=isolate)
         self.name = self._launch.name
         self._last = 0
@@ -88,6 +93,7 @@ class Probe:
         inherited, so such a signal stays pending; the probe discards it at start-up, in its own session.
         """
         before = signal.pthread_sigmask(signal.SIG_BLOCK, OF_A_TERMINAL)
+        shared = (os.dup(1),) if self._shares_stdout else ()
         try:
             self._process = subprocess.Popen(
                 self._launch.argv,
@@ -96,13 +102,15 @@ class Probe:
                 stderr=self._log,
                 start_new_session=True,
                 close_fds=True,
-                pass_fds=self._launch.passed,
-                env={**os.environ, TOKEN: self.token},
+                pass_fds=(*self._launch.passed, *shared),
+                env={**os.environ, TOKEN: self.token, **{STDOUT: str(number) for number in shared}},
             )
         except OSError as error:
             raise ProbeError(f"cannot start the probe {self._launch.argv[0]}: {error.strerror}") from error
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            for number in shared:
+                os.close(number)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._requests = self._process.stdin.fileno()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from iotrial.knobs.declaration import Safety, consequence_of
 from iotrial.report.notation import counted, joined, percent, plain, some
@@ -101,19 +102,18 @@ def confirmation_finding(effects: Sequence[Effect], study: Study, measured: Risk
     settings = changed(study, whole.level)
     new = described(settings)
     if whole.conclusion.improves:
-        found = f"{'probably ' if whole.conclusion.probable else ''}{size_in_words(whole, than=True)}"
+        probably = "probably " if whole.conclusion.probable else ""
         harm = harmed(effects, study, measured)
         if harm is not None:
-            return f"keep today's settings: with {new}, {found}, but it {harm}"
-        idle = needless(study, effects)
-        kept = [one for one in settings if one not in idle]
-        open_ = [described([one]) for one in kept if len(kept) > 1 and one in not_shown(study, effects)]
-        words = f"use {described(kept)}{' together' if open_ else ''}: {found}"
-        if idle:
-            words += f", measured with {described(idle)}, which is not needed"
-        if open_:
-            words += f"; not shown to contribute: {joined(open_)}"
-        return words
+            return f"keep today's settings: with {new}, {probably}{size_in_words(whole, than=True)}, but it {harm}"
+        advice = advised(study, effects, measured)
+        found = f"{probably}{size_in_words(advice.against, than=True)}"
+        words = (
+            f"use {described(advice.kept)}: {found}"
+            if advice.kept
+            else f"partial answer: with {new}, {found}"
+        )
+        return "; ".join([words, *(_not_used(one, lacking) for one, lacking in advice.left_out)])
     if whole.conclusion is Conclusion.UNDECIDED:
         return f"undecided: {new} may be better than today's settings, but fresh blocks do not show it"
     return f"keep today's settings: on fresh blocks, {new} is not better"
@@ -132,27 +132,90 @@ def harmed(effects: Sequence[Effect], study: Study, measured: Risks) -> str | No
     return measured.get(whole.factor, {}).get(whole.level)
 
 
-def needless(study: Study, effects: Sequence[Effect]) -> tuple[Setting, ...]:
-    """Return the settings that a confirmed winner does not need, because it is as good without them.
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Which settings of a confirmed winner to use: those with evidence of their own.
 
-    They are those of one level: what is left after taking out two was never measured. Settings that are not harmless go
-    first. The margin of the study is what the race has left of it, so what remains must be within it of the whole and of
-    every other level, and better than today's settings.
+    ``kept``: empty if no measured level consists of such settings only (a partial answer). ``contributing``: those that the
+    winner is shown to need. ``against``: the kept settings against today's, or the whole winner if none is kept.
+    ``left_out``: the others, with the effect of leaving each out.
+    """
+
+    kept: tuple[Setting, ...]
+    contributing: tuple[Setting, ...]
+    against: Effect
+    left_out: tuple[tuple[Setting, Effect], ...]
+
+
+def advised(study: Study, effects: Sequence[Effect], measured: Risks = NO_RISKS) -> Advice:
+    """Return which settings of a confirmed winner to use. The winner must be better than today's settings.
+
+    A level is advised if it was measured, is better than today's, and each of its settings is shown to contribute or is its
+    only one. The winner itself comes first, then a level that is within the margin of the others, then harmless settings,
+    then the best estimate. ``measured``: a level that lost data in power cuts is not advised, unless its risk was named.
     """
     whole, without = confirming_effects(effects, study.treatment_factors[0].reference)
-    idle = [_left_out(study, one) for one in without if as_good(one) and keeps_the_gain(one, whole, without)]
-    return max(
-        idle, key=lambda some: sum(consequence_of(s).safety is not Safety.HARMLESS for s in some), default=()
+    assert whole is not None
+    evidence = dict(evidence_of_settings(study, effects))
+    settings = changed(study, whole.level)
+    contributing = tuple(one for one in settings if one not in evidence or _is_worse(evidence[one]))
+    if len(contributing) == len(settings):
+        return Advice(settings, contributing, whole, ())
+    found: list[tuple[tuple[bool, bool, float], tuple[Setting, ...], Effect]] = []
+    for one in without:
+        lacking = _left_out(study, one)
+        kept = tuple(s for s in settings if s not in lacking)
+        against = _chained(one, whole)
+        harm = measured.get(whole.factor, {}).get(one.level) if not _named_at_risk(kept) else None
+        alone = len({evidence[s].level for s in kept}) == 1
+        if kept and harm is None and _losses(against)[1] < 0.0 and (alone or set(kept) <= set(contributing)):
+            harmless = all(consequence_of(s).safety is Safety.HARMLESS for s in kept)
+            order = not keeps_the_gain(one, whole, without), not harmless, -_gain(one)
+            found.append((order, kept, against))
+    kept, against = min(found, key=lambda one: one[0])[1:] if found else ((), whole)
+    return Advice(
+        kept,
+        contributing,
+        against,
+        tuple((s, evidence[s]) for s in settings if s in evidence and s not in kept),
     )
 
 
-def not_shown(study: Study, effects: Sequence[Effect]) -> tuple[Setting, ...]:
-    """Return the settings of a confirmed winner of which it is open whether leaving them out is worse."""
-    return tuple(
-        setting
-        for setting, without in evidence_of_settings(study, effects)
-        if not _is_worse(without) and not as_good(without)
+def _chained(one: Effect, whole: Effect) -> Effect:
+    """Return a level against today's settings, from it against the winner and the winner against today's.
+
+    Both intervals hold simultaneously, so the sum of their bounds (of logarithms) holds.
+    """
+
+    def product(a: float | None, b: float | None) -> float | None:
+        return None if a is None or b is None else a * b
+
+    bounds = [one.bounds or (one.low, one.high), whole.bounds or (whole.low, whole.high)]
+    low, high = (product(*ends) for ends in zip(*bounds, strict=True))
+    return replace(
+        whole,
+        level=one.level,
+        value=product(one.value, whole.value),
+        low=low,
+        high=high,
+        bounds=None,
+        two_sided=None,
+        slow_runs=None,
+        mean_ratio=None,
+        means=None,
     )
+
+
+def _not_used(setting: Setting, without: Effect) -> str:
+    """Return why a setting of the winner is not used, as a clause."""
+    why = (
+        "contributes"
+        if _is_worse(without)
+        else "is not needed"
+        if as_good(without)
+        else "is not shown to contribute"
+    )
+    return f"{described([setting])} {why} (without it {size_of(without)})"
 
 
 def _is_worse(effect: Effect) -> bool:
@@ -160,11 +223,16 @@ def _is_worse(effect: Effect) -> bool:
 
 
 def evidence_of_settings(study: Study, effects: Sequence[Effect]) -> Iterator[tuple[Setting, Effect]]:
-    """Yield the settings of a confirmed winner, each with the effect of leaving it out."""
+    """Yield the settings of a confirmed winner, each with the effect of leaving it out.
+
+    A setting that needs another one is left out twice: the effect is that of leaving out the fewest.
+    """
     _, without = confirming_effects(effects, study.treatment_factors[0].reference)
-    for one in without:
+    fewest: dict[Setting, Effect] = {}
+    for one in sorted(without, key=lambda one: len(_left_out(study, one))):
         for setting in _left_out(study, one):
-            yield setting, one
+            fewest.setdefault(setting, one)
+    yield from fewest.items()
 
 
 def _left_out(study: Study, effect: Effect) -> tuple[Setting, ...]:
@@ -187,6 +255,11 @@ def keeps_the_gain(one: Effect, whole: Effect | None, without: Sequence[Effect])
     best_of_others = min((_losses(other)[0] for other in without if other is not one), default=0.0)
     gain = -math.inf if whole is None else -_losses(whole)[1]
     return most < gain and most - min(0.0, best_of_others) < math.log1p(one.margin)
+
+
+def _gain(effect: Effect) -> float:
+    gain = -math.log(effect.value) if effect.value else -math.inf
+    return -gain if effect.better is Better.HIGHER else gain
 
 
 def _losses(effect: Effect) -> tuple[float, float]:

@@ -283,7 +283,6 @@ class Section:
     blocks: tuple[Block, ...]
     id: str = ""
     lede: str = ""
-    nav: str = ""
     folded: bool = False
     open: bool = False
     view: View = View.ALL

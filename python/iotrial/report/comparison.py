@@ -279,7 +279,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """Two trials (positions in ``Comparison.columns``) whose intervals do not overlap; ``low`` has the smaller effect.
+    """Two trials (positions in ``Comparison.columns``) with intervals that do not overlap; ``low`` has the smaller effect.
 
     ``least`` is the least by which the effects differ: a factor above 1 (scale log) or a difference above 0. It is None
     if it has no bound (an interval that ends at a ratio of 0).

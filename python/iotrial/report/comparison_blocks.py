@@ -124,7 +124,6 @@ def _blocks(
             (_machines(comparison, levels),),
             id="levels",
             lede="The change is that of the median against the first machine's. Nothing was randomised between trials.",
-            nav="Machine by machine",
             view=View.LONG,
         )
     if alone := [row for row in comparison.rows if not row.shared]:

@@ -77,7 +77,7 @@ class DifferingFact(JsonObject, frozen=True):
 
 
 class TrialsApart(JsonObject, frozen=True):
-    """Two trials whose intervals do not overlap; ``low`` has the smaller effect."""
+    """Two trials with intervals that do not overlap; ``low`` has the smaller effect."""
 
     low: Mark
     high: Mark
@@ -129,7 +129,7 @@ class ComparedEffect(JsonObject, frozen=True):
     agreement: Annotated[
         str, Meta(extra_json_schema={"enum": [one.value.replace(" ", "_") for one in Agreement]})
     ]
-    apart: Annotated[list[TrialsApart], Meta(description="Pairs of trials whose intervals do not overlap.")]
+    apart: Annotated[list[TrialsApart], Meta(description="Pairs of trials without overlap of intervals.")]
     verdict: Annotated[
         Verdict | None,
         Meta(

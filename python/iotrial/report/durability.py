@@ -342,7 +342,6 @@ def durability_section(rows: Sequence[DurabilityRow], not_cut: Sequence[str]) ->
         (*table, *examples, *notes),
         id="durability",
         lede=LEDE if rows else "",
-        nav="Power cut",
         view=View.LONG,
     )
 

@@ -288,7 +288,7 @@ class TypicalValues:
         return (moved / time, "bytes/s") if effect.response == "wall" and moved >= _LEAST_BYTES else None
 
 
-#: with fewer bytes, what a program reads of its own libraries is most of them
+#: with fewer bytes, most of them are the program's own libraries
 _LEAST_BYTES = 2.0**20
 
 
@@ -515,7 +515,7 @@ def _way(value: float, reference: float, mean: float, margin: float) -> str | No
 def _clearness(row: EvidenceRow, contrasts: Mapping[tuple[str, str, str], Floats]) -> tuple[float, float]:
     """Return how clearly a row moved: its mean difference in units of the scatter between blocks, then the e-value.
 
-    The e-value comes second because it is nearly the same for all metrics whose values never overlap.
+    The e-value comes second because it is nearly the same for all metrics without overlapping values.
     """
     if row.moved is None:
         return 0.0, 0.0

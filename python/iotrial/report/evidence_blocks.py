@@ -29,23 +29,18 @@ from iotrial.store.model import with_checks
 from iotrial.terminal import escape
 
 _MEDIANS_LEDE = (
-    "Medians over valid runs. A value is marked ▲ or ▼ if it changed with the treatment: it differs from the reference "
-    "across blocks, and the medians differ by more than the margin. The share of false marks is kept below {alpha} "
-    "(e-BH); this is exploratory, not a verdict. System-wide counters include other activity on the machine."
+    "Medians over valid runs; ▲ and ▼ mark what changed with the setting, by more than the margin. At most {alpha} of "
+    "the marks are expected to be false (e-BH): this is exploratory, not a verdict. System-wide counters include other "
+    "activity on the machine."
 )
-_ACCOUNTED = (
-    " Rows called accounted come from repetitions after the last block that were traced and not timed. They are "
-    "few, so counts of calls are marked if their middle halves do not overlap, and counts of requests never; "
-    "latencies of requests are accurate to 25 %."
-)
+_ACCOUNTED = " Rows called accounted come from a few repetitions that were traced and not timed."
 _LEVEL_LEDE = (
-    "By level of each factor: means, over the rows at that level, of each row’s median. Only changes are listed: the level "
-    "differs from the reference across blocks, and the means differ by more than the margin. The share of false entries is "
-    "kept below {alpha} (e-BH); this is exploratory, not a verdict. System-wide counters include other activity on the "
-    "machine."
+    "Means, over the rows at each level, of each row’s median; only changes beyond the margin are listed. At most {alpha} of "
+    "them are expected to be false (e-BH): this is exploratory, not a verdict. System-wide counters include other "
+    "activity on the machine."
 )
 _MOST_ON_SCREEN = 3
-#: most conditions whose requests are listed
+#: most conditions with a list of requests
 _MOST_CONDITIONS = 3
 #: with fewer requests, their times are not shown
 _FEW = 10
@@ -143,9 +138,7 @@ def evidence_section(document: Document) -> Iterator[Section]:
             others = [row for row in document.evidence if (row.condition.key, row.metric) not in moved]
             title = f"What did not change ({same})"
             blocks.append(Section(title, (_medians(others),), folded=True, view=View.PAGE))
-    yield Section(
-        "Evidence: what else changed", tuple(blocks), id="evidence", lede=lede, nav="Evidence", view=View.LONG
-    )
+    yield Section("Evidence: what else changed", tuple(blocks), id="evidence", lede=lede, view=View.LONG)
 
 
 def _medians(evidence: Sequence[EvidenceRow]) -> Table:

@@ -130,7 +130,7 @@ def draw_figures(document: Document, *, most_panels: int | None = MOST_PANELS) -
 
 
 def _stands_for_arms(document: Document) -> str | None:
-    """Return the factor whose levels are drawn if there are too many arms to distinguish."""
+    """Return the factor with the levels to draw if there are too many arms to distinguish."""
     return largest_factor(document) if arms_are_rows(document.trial.header.study) else None
 
 
@@ -174,7 +174,7 @@ def _runs_reading(by: str | None, step: int) -> str:
     if by is not None:
         text = (
             "Each mark is one run, at its start time. There are too many treatments to show separately, so they "
-            f"are coloured by the level of {escape(by)}, whose effect is the largest; all other settings vary "
+            f"are coloured by the level of {escape(by)} (largest effect); all other settings vary "
             "within both. Lines are running medians; levels that rise and fall together show drift, which blocking removes."
         )
     if step > 1:
@@ -235,7 +235,6 @@ def runs_sections(drawn: Figures) -> Iterator[Section]:
             tuple(blocks),
             id="runs",
             lede=drawn.runs_reading,
-            nav="Runs in time",
             folded=True,
             view=View.PAGE,
         )
@@ -258,7 +257,6 @@ def runs_sections(drawn: Figures) -> Iterator[Section]:
             tuple(blocks),
             id="latency",
             lede=LATENCY_READING,
-            nav="Latency",
             folded=True,
             view=View.PAGE,
         )

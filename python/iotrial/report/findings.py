@@ -345,7 +345,7 @@ def span_sentence(effect: Effect, conditions: Conditions) -> str:
 
 
 def _hull(effects: Sequence[Effect]) -> Effect:
-    """Return one effect whose interval covers those of all: what lies outside it is excluded in each of them."""
+    """Return one effect with an interval that covers all others: what lies outside is excluded in each."""
     lows = [effect.low for effect in effects if effect.low is not None]
     highs = [effect.high for effect in effects if effect.high is not None]
     return replace(effects[0], low=min(lows, default=None), high=max(highs, default=None))

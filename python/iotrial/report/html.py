@@ -81,11 +81,13 @@ class _Page:
         )
         blocks = shown_in(report.blocks, View.PAGE)
         sections = [block for block in blocks if isinstance(block, Section) and block.id]
+        runs = groupby(blocks, key=lambda block: isinstance(block, Section) and bool(block.id))
+        body = [("sections" if alone else "loose", tuple(members)) for alone, members in runs]
         turns = can_draw() and any(drawn.scenes for drawn in figures_in(report.blocks))
         turning = _turning() if turns else ""
         self._values: dict[str, object] = {
             "r": report,
-            "head": _kinds(block for block in blocks if block not in sections),
+            "body": body,
             "sections": sections,
             "cut": lambda table: table.cut(most_rows),
             "turning": turning,

@@ -329,7 +329,7 @@ class Durability(JsonObject, frozen=True):
 
     Counts are of cut points; a point may be in several. The interval is that of Korn and Graubard, with the run as the
     unit, for the share of points at which acknowledged writes are lost; of a single run, or where none is lost, that of
-    Clopper and Pearson for the points of these runs, whose upper end is then the one-sided limit of 95 %.
+    Clopper and Pearson for the points of these runs; its upper end is then the one-sided limit of 95 %.
     """
 
     treatment: str

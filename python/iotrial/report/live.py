@@ -175,6 +175,8 @@ def verdict_line(line: EffectLine) -> str:
     after = counted(line.blocks, "block")
     risk = f"; {line.risk}" if line.risk else ""
     where = "" if line.condition == EVERYWHERE else f"{line.condition}: "
+    if line.not_tried:
+        return f"{where}{line.comparison} {line.word}: {line.not_tried}"
     return f"{where}{line.comparison} {line.word}, {line.numbers} after {after}{risk}"
 
 

@@ -134,12 +134,6 @@ def folded(title: str, lines: Sequence[str]) -> Iterator[str]:
     yield from ("</details>", "")
 
 
-def table_head(names: Sequence[str]) -> Iterator[str]:
-    """Yield the first two lines of a table."""
-    yield table_row(*names)
-    yield "|" + "---|" * len(names)
-
-
 def table_row(*cells: str) -> str:
     """Format a line of a table; the cells are escaped here."""
     return "| " + " | ".join(map(escaped, cells)) + " |"

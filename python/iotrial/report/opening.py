@@ -11,7 +11,7 @@ from iotrial.paths import store_path
 from iotrial.report.analysed import Analysed, analysed
 from iotrial.report.analyses import Analyses, Key
 from iotrial.report.document import Document, build_document
-from iotrial.report.not_tried import without_not_tried
+from iotrial.store.not_tried import without_not_tried
 from iotrial.stats.analyse import Spec, analyse
 from iotrial.stats.model import Analysis, FinalAnalysis
 from iotrial.store import Store

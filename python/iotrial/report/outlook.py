@@ -1,7 +1,7 @@
 """Outlook of a running trial: the next block in words, and the time until everything may be decided.
 
 The time is the forecast of ``plan --pilot``, from the scatter observed in the trial itself: half of the trials without
-a difference are decided by then. It is given only for effects that can be forecast, ratios whose interval still
+a difference are decided by then. It is given only for effects that can be forecast, ratios with an interval that still
 contains 1, and only until that number of blocks is reached; after that nothing is shown, since the forecast has proved
 wrong.
 

@@ -39,7 +39,7 @@ from iotrial.stats.model import Conclusion, Effect, ObservedBlock
 from iotrial.study.model import Study
 from iotrial.terminal import escape
 
-GOING_ON = "going on"
+GOING_ON, NOT_TRIED = "going on", "not tried"
 
 
 class EffectLine(JsonObject, frozen=True):
@@ -79,6 +79,7 @@ class EffectLine(JsonObject, frozen=True):
     risk: Annotated[
         str, Meta(description="of a decided effect: the level that puts data at risk; else empty")
     ] = ""
+    not_tried: Annotated[str, Meta(description="why no run can feel the setting; empty if one can")] = ""
 
     @property
     def comparison(self) -> str:
@@ -91,6 +92,8 @@ class EffectLine(JsonObject, frozen=True):
     @property
     def word(self) -> str:
         """The conclusion for a table, e.g. "probably slower"."""
+        if self.not_tried:
+            return NOT_TRIED
         return GOING_ON if self.conclusion is None else self.conclusion.words
 
     @property
@@ -189,6 +192,7 @@ def effect_lines(effects: Iterable[Effect], study: Study) -> tuple[EffectLine, .
             crossed=effect.kind == "interaction",
             response=effect.response if several else "",
             risk=risk_of(effect, risks) if effect.decided else "",
+            not_tried=effect.not_tried,
         )
         for effect in ordered
     )

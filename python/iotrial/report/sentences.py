@@ -630,7 +630,7 @@ def _on_leaning(effects: Sequence[Effect], conditions: Conditions) -> str | None
 
 
 def _on_skew(effects: Sequence[Effect], conditions: Conditions) -> str | None:
-    """Return a sentence on comparisons whose interval rests on the signs of the contrasts; None if there are none."""
+    """Return a sentence on comparisons with an interval from the signs of the contrasts; None if there are none."""
     found = [effect for effect in effects if effect.skewed]
     if not found:
         return None

@@ -63,6 +63,7 @@ from iotrial.report.phrases import (
 from iotrial.report.race import race_blocks
 from iotrial.report.rows import EffectRow
 from iotrial.report.safety import safety_blocks
+from iotrial.report.sentences import Tone
 from iotrial.report.windows import stop_notes, window_notes, windows_section
 from iotrial.report.within import changes_within
 from iotrial.stats.model import QUIET, Conclusion, Effect, Verdict
@@ -110,6 +111,8 @@ _FIRST_OF_SHELL = 126
 _LONGEST_TYPED = 68
 _MOST_ON_SCREEN = 3
 _MOST_CONDITIONS = 6
+#: a longer table of effects is folded on a page, below its chart
+_MOST_ROWS_OPEN = 12
 _MOST_LISTED = 200
 _MOST_ALIASES = 24
 
@@ -124,7 +127,8 @@ def trial_report(document: Document, *, figures: int | None = None, html_path: s
     header = trial.header
     number = trial.number
     drawn = None if figures is None else draw_figures(document, most_panels=figures)
-    badges = [Words(document.summary.tone.value, document.summary.tone.value, badge=True)]
+    tone = document.summary.tone
+    badges = [] if tone is Tone.MIXED else [Words(tone.value, tone.value, badge=True)]
     if trial.state not in (TrialState.DONE, TrialState.INVALID):
         badges.append(Words(trial.state.value, trial.state.value, badge=True))
     if not document.with_controls and not header.study.in_windows:
@@ -188,15 +192,15 @@ def _answer(document: Document, drawn: Figures | None) -> Iterator[Block]:
         # a table of facts or of a matrix already says this on the first screen
         view = View.LONG if document.facts or document.matrices or document.analysis.races else View.ALL
         pooled = effect_table(document.pooled, valid=document.valid)
-        more: list[Block] = []
+        every = effect_table(document.primary, valid=document.valid)
+        few = len(document.primary) <= _MOST_ROWS_OPEN or drawn is None or not drawn.forests
+        table_of_all = every if few else Section("Effects as a table", (every,), folded=True)
+        more: list[Block] = [table_of_all] if few else []
         if drawn is not None:
             several = len(drawn.forests) > 1
-            more = [Drawn.of(one, title=one.title if several else "", apart=True) for one in drawn.forests]
-        every = effect_table(document.primary, valid=document.valid)
-        if drawn is not None and drawn.forests:
-            more.append(Section("Effects as a table", (every,), folded=True))
-        else:
-            more.append(every)
+            more += [Drawn.of(one, title=one.title if several else "", apart=True) for one in drawn.forests]
+        if not few:
+            more.append(table_of_all)
         if document.pooled:
             title = f"Means over conditions (pooled): a separate family ({len(document.pooled)})"
             more.append(Section(title, (pooled,), folded=True, view=View.LONG))
@@ -412,11 +416,15 @@ def _claims(document: Document) -> Iterator[Block]:
     open_ones = [group for group in groups if group.outcome is Outcome.CANNOT_SAY]
     blocks: list[Block] = [_claim(group, View.LONG) for group in groups if group not in open_ones]
     blocks += [Note(text, "Claim", view=View.FULL) for text in cannot_say_in_brief(open_ones)]
-    if open_ones:
-        title = f"Claims on which this trial cannot say anything ({len(open_ones)})"
-        cards = tuple(_claim(group, View.PAGE) for group in open_ones)
+    cards = tuple(_claim(group, View.PAGE) for group in open_ones)
+    if open_ones and len(open_ones) < len(groups):
+        title = f"This trial cannot say ({len(open_ones)})"
         blocks.append(Section(title, cards, folded=True, view=View.PAGE))
-    yield Section("Published claims", tuple(blocks), id="claims", nav="Claims", view=View.LONG)
+    else:
+        blocks += cards
+    alone = len(open_ones) == len(groups)
+    title = f"Published claims{f': this trial cannot say ({len(groups)})' if alone else ''}"
+    yield Section(title, tuple(blocks), id="claims", folded=alone, view=View.LONG)
 
 
 def _claim(group: ClaimGroup, view: View) -> Claim:
@@ -472,9 +480,7 @@ def _exploratory(document: Document) -> Iterator[Section]:
             Section(f"Without a difference shown ({len(quiet)})", (every,), folded=True, view=View.PAGE)
         )
     title = "Other responses (exploratory)"
-    yield Section(
-        title, tuple(blocks), id="other", lede=lede, nav="Other responses", folded=True, view=View.LONG
-    )
+    yield Section(title, tuple(blocks), id="other", lede=lede, folded=True, view=View.LONG)
 
 
 def _controls(document: Document) -> Iterator[Section]:
@@ -523,7 +529,7 @@ def _losses(document: Document) -> Iterator[Section]:
         rows = [
             (escape(one.rule), escape(one.level or "–"), f"{one.count}") for one in document.analysis.void
         ]
-        blocks.append(table(("~rule", "~level whose check failed", ">blocks"), rows))
+        blocks.append(table(("~rule", "~level with the failed check", ">blocks"), rows))
     if document.void:
         every = [
             (one.condition.text, f"{one.block}", one.rule, one.level, _seconds(one.at_s))
@@ -542,14 +548,12 @@ def _losses(document: Document) -> Iterator[Section]:
         title = f"Every failed run ({len(document.failures)})"
         blocks.append(Section(title, (failed,), folded=True, open=True, view=View.LONG))
     lede = _LOSSES_LEDE if lost else "None: every run counts."
-    nav = f"Void and failed ({lost})" if lost else "Void and failed"
     blocks = blocks or [Note("No block is void and no run failed.", view=View.PAGE)]
     yield Section(
-        "Void blocks and failed runs",
+        f"Void blocks and failed runs ({lost})" if lost else "Void blocks and failed runs",
         tuple(blocks),
         id="losses",
         lede=lede,
-        nav=nav,
         folded=not lost,
         view=view,
     )
@@ -596,7 +600,6 @@ def _time_spent(document: Document) -> Iterator[Section]:
         title,
         (table(("part", ">seconds", ">share"), rows),),
         id="time",
-        nav="Time",
         folded=True,
         view=View.LONG,
     )
@@ -620,14 +623,10 @@ def _plan(document: Document) -> Iterator[Section]:
         if mixed:
             title = "What is mixed with what"
             more.append(Section(title, (Facts(tuple(mixed)),), lede=_MIXED_LEDE, folded=True, view=View.PAGE))
-    yield Section(
-        "The plan", (Facts(document.plan), *more), id="plan", nav="Plan", folded=True, view=View.LONG
-    )
+    yield Section("The plan", (Facts(document.plan), *more), id="plan", folded=True, view=View.LONG)
     yield from _time_spent(document)
-    yield Section(
-        "The machine", (Facts(document.machine),), id="machine", nav="Machine", folded=True, view=View.LONG
-    )
-    yield Section("The lab", (Facts(document.lab),), id="lab", nav="Lab", folded=True, view=View.LONG)
+    yield Section("The machine", (Facts(document.machine),), id="machine", folded=True, view=View.LONG)
+    yield Section("The lab", (Facts(document.lab),), id="lab", folded=True, view=View.LONG)
     again: list[Block] = [Code(document.rerun)]
     if header.study.why:
         again.append(Note(f"Why this study: {escape(header.study.why)}", view=View.PAGE))
@@ -636,12 +635,8 @@ def _plan(document: Document) -> Iterator[Section]:
             Section("The study file as run", (Code(header.study.text),), folded=True, view=View.PAGE)
         )
     lede = "The same seed gives the same plan: the same order of runs and assignment of files."
-    yield Section(
-        "Run it again", tuple(again), id="again", lede=lede, nav="Run again", folded=True, view=View.PAGE
-    )
-    yield Section(
-        "What the words mean", (Facts(GLOSSARY),), id="words", nav="Words", folded=True, view=View.PAGE
-    )
+    yield Section("Run it again", tuple(again), id="again", lede=lede, folded=True, view=View.PAGE)
+    yield Section("What the words mean", (Facts(GLOSSARY),), id="words", folded=True, view=View.PAGE)
 
 
 def _biased(names: Sequence[str], between: str) -> str:

@@ -166,29 +166,6 @@ def _changes(
     return tuple((float(moments[one.place]), one.before, one.after) for one in changes(middle))
 
 
-def few_of(panels: Sequence[WithinPanel]) -> tuple[WithinPanel, ...]:
-    """Return what a small figure shows of the samples: processors, I/O wait and the device's throughput.
-
-    They are those of the first condition that has samples. Processors work for programs or for the kernel, and throughput is
-    that of reads or of writes: of each pair the one that rises higher. A metric that stayed zero has no panel.
-    """
-    sampled = [panel for panel in panels if panel.metric in {name for name, *_ in KINDS}]
-    own = {panel.metric: panel for panel in sampled if panel.condition.key == sampled[0].condition.key}
-
-    def highest(*names: str) -> list[WithinPanel]:
-        return sorted((own[name] for name in names if name in own), key=_peak)[-1:]
-
-    return (
-        *highest("cpu_user", "cpu_sys"),
-        *highest("cpu_iowait"),
-        *highest("device_read_rate", "device_write_rate"),
-    )
-
-
-def _peak(panel: WithinPanel) -> float:
-    return max(float(curve.middle.max()) for curve in panel.curves)
-
-
 @dataclass(frozen=True, slots=True)
 class ChangeWithin:
     """A change of level of one metric within the runs of one arm."""

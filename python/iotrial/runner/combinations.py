@@ -107,25 +107,41 @@ def _sysctls(key: str, value: str, other_key: str, other_value: str) -> str | No
 
 
 def _check_shares(study: Study, proc: Path) -> None:
-    """Check vm.dirty_ratio or vm.dirty_background_ratio against the other's current value on this machine."""
+    """Check vm.dirty_background_ratio against vm.dirty_ratio's current value on this machine."""
+    own, other = SHARES
+    for setting, found in _against_todays(study, own, other, proc):
+        why = _sysctls(own, setting.value, other, found)
+        if why is not None:
+            raise RequestError(
+                f"{study.origin}: {_shown(setting)} has no effect with {other} {found} of this machine: {why}",
+                hint=f"choose a value below {found}, or set both: --level '{setting.value}: {own}={setting.value} "
+                f"{other}={min(100, 2 * int(setting.value))}'",
+            )
+
+
+def halved(study: Study, *, proc: Path = Path("/proc/sys")) -> list[str]:
+    """Return notes on levels of vm.dirty_ratio at which the kernel lowers this machine's background limit too."""
+    other, own = SHARES
+    return [
+        f"at {own} {setting.value} the kernel uses {int(setting.value) / 2:g} as {other}, which is {found} on this machine"
+        for setting, found in _against_todays(study, own, other, proc)
+        if _sysctls(own, setting.value, other, found) is not None
+    ]
+
+
+def _against_todays(study: Study, own: str, other: str, proc: Path) -> Iterator[tuple[Setting, str]]:
+    """Yield the settings of ``own`` with the value that ``other`` has on this machine, where the study does not set it."""
     sysctls = [setting for setting in study.settings if setting.knob == "sysctl"]
     turned = {dict(setting.options).get("key", "") for setting in sysctls}
-    for own, other in (SHARES, SHARES[::-1]):
-        if own not in turned or turned & {other, Sysctl.PAIRS[other]}:
-            continue
-        try:
-            found = (proc / other.replace(".", "/")).read_text().strip()
-        except OSError:
-            continue  # unknown on this machine
-        for setting in sysctls:
-            if dict(setting.options).get("key") != own or not setting.value.isdigit() or found in ("", "0"):
-                continue
-            why = _sysctls(own, setting.value, other, found)
-            if why is not None:
-                raise RequestError(
-                    f"{study.origin}: {_shown(setting)} has no effect with {other} {found} of this machine: {why}",
-                    hint=f"set {other} in the same levels, or choose a value above or below it",
-                )
+    if own not in turned or turned & {other, Sysctl.PAIRS[other]}:
+        return
+    try:
+        found = (proc / other.replace(".", "/")).read_text().strip()
+    except OSError:
+        return  # unknown on this machine
+    for setting in sysctls:
+        if dict(setting.options).get("key") == own and setting.value.isdigit() and found not in ("", "0"):
+            yield setting, found
 
 
 def _check_async_commit(study: Study) -> None:

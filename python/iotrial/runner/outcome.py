@@ -17,10 +17,15 @@ from iotrial.runner.touched import Touched, elsewhere_bytes, is_unused, uncounte
 from iotrial.stats.voids import Void
 from iotrial.store.checks import BY_SECOND, FACTS, SERIES, by_word
 from iotrial.study.work import TO_DISK, JobContext, Work, to_take_off
+from iotrial.units import format_bytes
 
 KERNEL_BLOCK = 512
 #: Key among the checks of a run that made no use of the lab's devices.
 UNUSED = "unused"
+#: A run must read from the device this share of what it reads past the page cache.
+LEAST_PAST_CACHE = 0.9
+#: file systems on disks, for which the kernel counts what a process reads
+COUNTED = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +111,7 @@ def outcome_of(
     if elsewhere is not None:
         evidence["work_elsewhere_bytes"] = elsewhere
     expected = work.reads_bytes(files.bytes_each, files.count) if subject.place.data is None else 0
-    expected = max(expected, int(answer.get("least_read_bytes", 0)))
+    expected = max(expected, int(answer.get("least_read_bytes", 0)), int(LEAST_PAST_CACHE * found.cold_bytes))
     if seen is not None:
         expected = max(expected, seen.least_read(files.bytes))
     if uncounted(subject.place):
@@ -127,7 +132,9 @@ def outcome_of(
             **({FACTS: by_word(found.facts)} if found.facts else {}),
         },
         started_ns=int(answer["started_ns"]) - clock_ahead_ns,
-        failure=failure_of(answer) or found.missing,
+        failure=failure_of(answer)
+        or found.missing
+        or (_read_holes(found.past_cache_bytes, bytes_read) if _counts_reads(subject, answer) else None),
         void=None
         if state == "warm" and work.may_read_warm()
         else cache.void_rule(
@@ -137,6 +144,26 @@ def outcome_of(
             bytes_kept=int(evidence.get(cache.KEPT, 0)),
             most_kept=0 if seen is None else seen.most_kept,
         ),
+    )
+
+
+def _counts_reads(subject: RunContext, answer: Mapping[str, Any]) -> bool:
+    """Return whether the bytes that a run has read are counted: by its own device, or by the kernel for its processes."""
+    place = subject.place
+    if subject.worker is not subject.target:
+        return False
+    if place.own_device and summed(answer["devices"], place.devices.values()):
+        return True
+    return str(place.facts().get("filesystem")) in COUNTED
+
+
+def _read_holes(past_cache: int, bytes_read: float) -> str | None:
+    """Return a message if less came from a device than was read past the page cache."""
+    if bytes_read >= LEAST_PAST_CACHE * past_cache:
+        return None
+    return (
+        f"the program read {format_bytes(past_cache)} past the page cache, but only {format_bytes(int(bytes_read))} came from the device: "
+        f"the rest was never written (holes of a sparse file)"
     )
 
 

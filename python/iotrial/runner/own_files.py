@@ -11,17 +11,33 @@ from iotrial.knobs.work import FILE_SIZE, RECORD_SIZE
 from iotrial.lab import registry
 from iotrial.study.model import Study
 from iotrial.study.places import DISK_LABS
+from iotrial.units import format_bytes
 
 SIZES = (FILE_SIZE, RECORD_SIZE)
 #: Share of the lab's size that files can use; the file system keeps at most the rest for itself.
 SHARE_FOR_FILES = 0.8
+#: The same of files whose run shows whether they fit: without the reserve.
+SHARE_FOR_PROGRAMS = 0.9
 
 
 def largest_own_file(study: Study) -> int:
-    """Return the bytes of the largest file that a run makes for itself."""
+    """Return the bytes of the largest file that a run makes for itself, and of the files that programs lay out."""
     sizes = [setting for setting in study.settings if setting.knob == FILE_SIZE]
     wanted: list[dict[str, str]] = [{}] + [{FILE_SIZE: setting.value} for setting in sizes]
-    return max(w.work.own_bytes(values) for w in study.workloads for values in wanted)
+    largest = max(w.work.own_bytes(values) for w in study.workloads for values in wanted)
+    return largest + sum(_laid_out(study).values())
+
+
+def _laid_out(study: Study) -> dict[str, int]:
+    """Return the bytes of all files that the programs of the study lay out: workloads share those of one name."""
+    found: dict[str, int] = {}
+    for workload in study.workloads:
+        try:
+            own = workload.work.own_files(study.settings)
+        except RequestError as error:
+            raise RequestError(f"workload {workload.name}: {error.message}", hint=error.hint) from None
+        found |= {name: max(size, found.get(name, 0)) for name, size in own.items()}
+    return found
 
 
 def check_own_files(study: Study, *, lab: str, lab_bytes: int) -> None:
@@ -30,6 +46,12 @@ def check_own_files(study: Study, *, lab: str, lab_bytes: int) -> None:
     These are a size that no workload has, settings of files that a matrix does not touch, and a file that the
     lab cannot hold.
     """
+    laid_out = sum(_laid_out(study).values())
+    if lab in DISK_LABS and laid_out > SHARE_FOR_PROGRAMS * lab_bytes:
+        raise RequestError(
+            f"study {study.name}: its programs lay out files of {format_bytes(laid_out)}, in a lab of {format_bytes(lab_bytes)}",
+            hint=f'make it larger: [lab] size = "{-(-laid_out * 5 // 4 >> 20)} MiB"; or give the job a smaller size',
+        )
     own = [workload for workload in study.workloads if workload.work.own_file]
     knobs = {setting.knob for setting in study.settings}
     if not own:

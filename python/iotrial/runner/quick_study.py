@@ -7,6 +7,7 @@ The result is the text of a study file, so that what was tried can be saved, rea
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +20,7 @@ from iotrial.errors import RequestError, UnknownName
 from iotrial.knobs.block import READ_AHEAD, BlockScheduler, BlockTunable, DeviceFile
 from iotrial.knobs.declaration import Stage, declarations
 from iotrial.knobs.machine import Sysctl
+from iotrial.runner.combinations import clash
 from iotrial.study.model import BEST, QUICK, TODAY, DesignKind, Level, Setting
 from iotrial.study.places import IN_PLACE
 
@@ -110,14 +112,17 @@ def study_text(wish: Wish) -> str:
         raise _no_command(wish.settings)
     if wish.bundles:
         return tomlkit.dumps(_bundled(wish))
-    factors = [_besides_today(setting_of(text)) if wish.today else setting_of(text) for text in wish.settings]
-    factors += [parameter_of(name, values) for name, values in wish.parameters]
-    argv, command = _argv(wish)
-    factors += [command] if command is not None else []
+    factors = _factors_of(wish)
+    argv, _ = _argv(wish)
     bundles = bundles_of(wish.levels, today=wish.today)
     _check(factors, argv, wish)
     names = short_names(factors)
-    tables = [_table(factor, names[factor.name]) for factor in factors]
+    possible = None if bundles else _possible(factors)
+    alone = factors
+    if possible is not None:
+        bundles = possible.levels
+        alone = [factor for factor in factors if factor not in possible.together]
+    tables = [_table(factor, names[factor.name]) for factor in alone]
     tables += [bundle_table(bundles)] if bundles else []
     return tomlkit.dumps(_document(wish, QUICK, _question(factors, wish), tables, argv))
 
@@ -204,6 +209,59 @@ def bundles_of(texts: Sequence[str], *, today: bool) -> tuple[Level, ...]:
     )
 
 
+def left_out(wish: Wish) -> tuple[str, ...]:
+    """Return a sentence for each combination of levels that ``study_text`` leaves out."""
+    found = None if wish.levels or wish.bundles else _possible(_factors_of(wish))
+    return () if found is None else found.left_out
+
+
+@dataclass(frozen=True, slots=True)
+class _Possible:
+    """The factors of which some levels exclude each other, and their possible combinations as levels."""
+
+    together: tuple[Varied, ...]
+    levels: tuple[Level, ...]
+    left_out: tuple[str, ...]
+
+
+def _possible(factors: Sequence[Varied]) -> _Possible | None:
+    """Return the possible combinations of factors that cannot all be crossed, such as a background limit above the limit.
+
+    None if all can be, or if fewer than two combinations are left.
+    """
+    values = {f: [Setting(f.knob, value, _options(f)) for value in f.values] for f in factors}
+    together = [
+        f
+        for f in factors
+        if any(clash(*pair) for o in factors if o is not f for pair in itertools.product(values[f], values[o]))
+    ]
+    names = short_names(factors)
+    labels, levels, without = [], [], []
+    for settings in itertools.product(*(values[f] for f in together)):
+        reasons = itertools.starmap(clash, itertools.combinations(settings, 2))
+        why = next(filter(None, reasons), None)
+        label = " ".join(f"{names[f.name]}={s.value}" for f, s in zip(together, settings, strict=True))
+        if why is None:
+            labels.append(label)
+            levels.append(settings)
+        else:
+            without.append(f"{label} is left out: {why}")
+    if not without or len(levels) < 2:
+        return None
+    return _Possible(tuple(together), tuple(map(Level, value_labels(labels), levels)), tuple(without))
+
+
+def _factors_of(wish: Wish) -> list[Varied]:
+    factors = [_besides_today(setting_of(text)) if wish.today else setting_of(text) for text in wish.settings]
+    factors += [parameter_of(name, values) for name, values in wish.parameters]
+    _, command = _argv(wish)
+    return [*factors, *([] if command is None else [command])]
+
+
+def _options(factor: Varied) -> tuple[tuple[str, str], ...]:
+    return () if factor.option is None else (factor.option,)
+
+
 def _bundle_of(text: str) -> Level:
     name, colon, rest = text.partition(":")
     if not colon or "=" in name:
@@ -221,7 +279,7 @@ def _bundle_of(text: str) -> Level:
     for word in words:
         knob, _, value = word.partition("=")
         one = setting_of(f"{knob}=?")
-        settings.append(Setting(one.knob, value, () if one.option is None else (one.option,)))
+        settings.append(Setting(one.knob, value, _options(one)))
     if len({(s.knob, s.options) for s in settings}) < len(settings):
         raise RequestError(f'--level "{text}": a knob is given twice', hint="one value for each knob")
     return Level(value_labels([name.strip()])[0], tuple(settings))

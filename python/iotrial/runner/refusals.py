@@ -22,6 +22,7 @@ from iotrial.lab.knobs.machine import GuestDiskCache, GuestDiskInterface
 from iotrial.lab.knobs.use import FilesystemAge
 from iotrial.lab.log_device import LOGGED
 from iotrial.runner import combinations, programs
+from iotrial.runner.command_user import command_user
 from iotrial.runner.places import Site
 from iotrial.runner.requirements import PACKAGES, TOOL_FOLDERS, Brought, Means
 from iotrial.stats.spec import stretched_response
@@ -228,6 +229,10 @@ def check_commands(study: Study, means: Means) -> None:
             continue
         for program, package in work.needed_programs().items():
             means.program(program, package)
+        try:
+            work.check_to_run(study.settings, None if isinstance(means, Brought) else command_user(study))
+        except RequestError as error:
+            raise RequestError(f"workload {workload.name}: {error.message}", hint=error.hint) from None
         for program in work.named_programs() if isinstance(work, HasPrograms) else ():
             if isinstance(means, Brought):
                 if "{" not in program:

@@ -194,6 +194,7 @@ def resolve(
     notes += _modelled(study, sites)
     notes += _left_warm(study, kind)
     notes += refusals.gone(study)
+    notes += [] if kind == GUEST else combinations.halved(study)
     if study.lab.link is not None:
         notes.append(
             f"the network is simulated: {described_link(study.lab.link)}, between two guests of this machine"

@@ -1,7 +1,7 @@
 """Samples taken during a run: processors, page cache and the lab's device over time.
 
 They are taken on the machine that has the lab's disk: on this machine by a second probe, in a guest by a thread of the
-guest's own probe, whose CPU time is then part of the guest's.
+guest's own probe; its CPU time is then part of the guest's.
 
 The kernel's counters become shares, rates and levels, one value per interval between two samples, placed at
 its middle, in seconds since the timed part began. A run with fewer than four intervals has no samples: it is

@@ -150,7 +150,10 @@ class Session:
         if guest is not None:
             self.probe = guest.start(self._announce)
         else:
-            self.probe = Probe(isolate=self.resolved.root, waiting=self._waiting)
+            inherits = any(one.work.inherits_stdout() for one in self.resolved.study.workloads)
+            self.probe = Probe(
+                isolate=self.resolved.root, waiting=self._waiting, shares_stdout=inherits
+            )
             self._announce(self.probe)
         self.target = Target(self.probe)
 

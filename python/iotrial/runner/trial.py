@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from iotrial.design.model import Arm, ArmKind, Before, Block, Condition, PlannedRun, WashIn
 from iotrial.design.plan import Plan
@@ -49,11 +50,23 @@ from iotrial.stats.voids import Void
 from iotrial.store import Store
 from iotrial.store.accounted import NOT_USED as NOT_USED_KIND
 from iotrial.store.accounted import OUTSIDE
-from iotrial.store.model import AFTER_ITSELF, WASH_IN, BlockEnd, RunRecord, StoredTrial, TrialData, TrialState
+from iotrial.store.model import (
+    AFTER_ITSELF,
+    WASH_IN,
+    BlockEnd,
+    RunRecord,
+    StoredTrial,
+    TrialData,
+    TrialHeader,
+    TrialState,
+)
+from iotrial.store.not_tried import why_not_tried
 from iotrial.store.records import observation_of, wash_in_check, washed_in
 
 FAILURES_TO_DROP = 3
 READ_BACKS_TO_FAIL = 3
+#: complete blocks after which a setting that none of their runs could feel needs no more
+BLOCKS_TO_FEEL = 5
 #: a trial ends when at least this many blocks, and this share of all, are void because something else changed a setting
 CHANGES_TO_END, SHARE_TO_END = 3, 0.25
 VOIDS_TO_DROP = 20  # without one complete block in between
@@ -64,7 +77,7 @@ class Limits:
     """When to stop: seconds, complete blocks of each condition, and whether verdicts may stop it.
 
     ``time_s`` are seconds of measuring or, with ``report_s``, all until the answer: with the preparation, what is counted at
-    the end, and so many seconds for the report.
+    the end, and this many seconds for the report.
     """
 
     time_s: float
@@ -95,6 +108,8 @@ class Line:
     void: int = 0
     failures: int = 0
     block_s: float = 0.0
+    #: its finished runs, without histograms and checks
+    runs: list[RunRecord] = field(default_factory=list)
 
     @property
     def dropped(self) -> bool:
@@ -120,10 +135,16 @@ class Line:
         against = spec.race_against
         self.failures += any(o.failure and against in (None, o.arm) for o in observations)
 
-    def look(self, spec: Spec, every: Sequence[ObservedBlock]) -> None:
+    def keep(self, run: RunRecord) -> None:
+        """Keep what a run measured."""
+        self.runs.append(replace(run, histograms={}, checks={}, files=None))
+
+    def look(self, spec: Spec, every: Sequence[ObservedBlock], header: TrialHeader) -> None:
         """Analyse the blocks once one counts; ``every``: those of all conditions."""
         if self.complete:
-            self.state = analyse_condition(spec, self.condition.key, self.blocks, every)
+            judges = spec.race_against is None and self.complete >= BLOCKS_TO_FEEL
+            why = partial(why_not_tried, header.study, self.runs, header.host) if judges else None
+            self.state = analyse_condition(spec, self.condition.key, self.blocks, every, why_not_tried=why)
             self.last_look = self.complete
 
     @property
@@ -149,8 +170,10 @@ def _lines_of(plan: Plan, spec: Spec, earlier: TrialData) -> dict[str, Line]:
     for end in earlier.ends:
         line = lines[end.condition]
         line.next_index = max(line.next_index, end.block + 1)
+    for run in earlier.runs:
+        lines[run.condition].keep(run)
     for line in lines.values():
-        line.look(spec, earlier.blocks)
+        line.look(spec, earlier.blocks, earlier.trial.header)
     return lines
 
 
@@ -179,6 +202,7 @@ class Conductor:
         self._plan = plan
         self._spec = spec
         self._store = store
+        self._header = trial.header
         self._trial = trial.header.id
         self._number = trial.number
         self._options = trial.header.options
@@ -399,6 +423,7 @@ class Conductor:
             record = self._record(line.condition, block, planned, outcome)
             with self._time.part(Part.STORE):
                 self._store.append_run(self._trial, record)
+            line.keep(record)
             self._count_use(record)
             observations.append(observation_of(record))
             void = void or _void_of_record(record)
@@ -630,7 +655,7 @@ class Conductor:
         # a race looks after every block: what runs next depends on it, also after a resume
         if always or self._spec.race_against is not None or look_due(line.complete, line.last_look):
             with self._time.part(Part.ANALYSIS):
-                line.look(self._spec, self._ended)
+                line.look(self._spec, self._ended, self._header)
 
     def _upcoming(self, rest: Sequence[Condition]) -> tuple[str, int] | None:
         """Return the next block, of the rest of this round or of the next one; the time left is not considered."""

@@ -6,7 +6,7 @@ condition is decided. Both are pure functions of the blocks in time order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,6 +34,7 @@ from iotrial.stats.model import (
     ObservedBlock,
     Race,
     Verdict,
+    untried,
 )
 from iotrial.stats.pooling import agree, span_of
 from iotrial.stats.race import judge_race
@@ -84,11 +85,17 @@ def look_due(blocks: int, last_look: int) -> bool:
 
 
 def analyse_condition(
-    spec: Spec, condition_key: str, blocks: Sequence[ObservedBlock], every: Sequence[ObservedBlock] = ()
+    spec: Spec,
+    condition_key: str,
+    blocks: Sequence[ObservedBlock],
+    every: Sequence[ObservedBlock] = (),
+    *,
+    why_not_tried: Callable[[Effect], str | None] | None = None,
 ) -> ConditionState:
     """Analyse the primary effects and controls of one condition after its blocks so far (in time order).
 
-    ``every``: the blocks of all conditions, for carry-over between conditions.
+    ``every``: the blocks of all conditions, for carry-over between conditions. ``why_not_tried``: returns why no run can feel
+    the setting of an effect, which then needs no more blocks; None if one can.
     """
     condition = spec.condition(condition_key)
     counted = judged(blocks)
@@ -97,6 +104,8 @@ def analyse_condition(
     controls = judge_controls(spec, condition, runs)
     estimands = _estimands(spec, condition, runs, controls, primary=True)
     effects = tuple(_effects(estimands, spec))
+    if why_not_tried is not None:
+        effects = tuple(untried(effect, why_not_tried(effect)) for effect in effects)
     carry_over = None if found is None else at_stake(spec, found, effects)
     held = carry_over is not None and carry_over.held
     doubtful = carry_over is not None and carry_over.doubtful
@@ -106,7 +115,9 @@ def analyse_condition(
     enough = bool(effects) and all(effect.decided for effect in effects) if race is None else race.over
     return ConditionState(
         condition=condition,
-        effects=tuple(one if carry_over is None else _without_held(one, [carry_over]) for one in effects),
+        effects=tuple(
+            one if carry_over is None or one.not_tried else _without_held(one, [carry_over]) for one in effects
+        ),
         controls=controls,
         blocks=sum(block.void is None for block in blocks),
         decided=enough and not held and not failed and not doubtful,

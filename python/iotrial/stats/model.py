@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -237,6 +237,12 @@ class Effect:
     plain_beyond: float | None = None
 
     @property
+    def not_tried(self) -> str:
+        """Why no run could feel the setting; empty if one could."""
+        reason = self.reason or ""
+        return reason.removeprefix(NOT_TRIED) if reason.startswith(NOT_TRIED) else ""
+
+    @property
     def conclusion(self) -> Conclusion:
         """The conclusion that interval, margin and scale allow. This is the only place that derives it."""
         if self.agree is False and self.verdict is not Verdict.INCONCLUSIVE:
@@ -266,6 +272,18 @@ class Effect:
         above = self.low is not None and self.low > 0.0 and math.log(self.low) > limit
         below = self.high is not None and (self.high <= 0.0 or math.log(self.high) < -limit)
         return above or below
+
+
+#: the reason of an effect that no run could feel begins with it
+NOT_TRIED = "not tried: "
+
+
+def untried(effect: Effect, why: str | None) -> Effect:
+    """Return an effect that no run could feel as undecided for that reason: more blocks do not help. As it is if None."""
+    if why is None:
+        return effect
+    reason = f"{NOT_TRIED}{why}"
+    return replace(effect, verdict=Verdict.INCONCLUSIVE, detectably=None, reason=reason, decided=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ _WAIT_S = 30.0
 # Defences against a file made by somebody else: functions in its schema, inconsistent pages.
 _CAREFUL = "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0;"
 _SETTINGS = "PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL; PRAGMA recursive_triggers = ON;"
-#: ends of the names of the files that SQLite makes beside a store
+#: ends of the names of SQLite's files next to a store
 _SIDES = ("-wal", "-shm")
 _MAGIC = b"SQLite format 3\0"
 _MAX_VALUE = 64 << 20  # bytes of one text, row or statement
@@ -105,7 +105,7 @@ def _rescue(path: Path) -> str:
 
 
 def _holds_something(path: Path) -> bool:
-    """Return whether the file or its WAL holds data; the WAL may hold a store whose file is still empty."""
+    """Return whether the file or its WAL holds data; the WAL may hold a store while its file is still empty."""
     wal = path.with_name(path.name + "-wal")
     return any(file.exists() and file.stat().st_size > 0 for file in (path, wal))
 

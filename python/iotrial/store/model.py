@@ -74,7 +74,7 @@ class RunRecord:
 WASH_IN = "wash_in"
 #: values of it, where the level of the unmeasured run was drawn
 DRAWN_OWN, DRAWN_OTHER = "drawn own", "drawn other"
-#: value of it in a run that an unmeasured run of its own arm preceded, without a wash-in
+#: value of it in a run after an unmeasured run of the same arm, without a wash-in
 AFTER_ITSELF = "after itself"
 
 

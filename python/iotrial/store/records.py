@@ -227,7 +227,7 @@ def washed_in(runs: Iterable[RunRecord]) -> WashIn | None:
 def wash_in_check(wash_in: WashIn, *, other: bool) -> object:
     """Return a wash-in as the runs of its block store it. ``other``: of a drawn one, the level was not the run's own."""
     if wash_in == WashIn():
-        return True  # as versions stored it that had no other kind
+        return True  # as stored by versions that had one kind only
     if wash_in.before is Before.DRAWN:
         return DRAWN_OTHER if other else DRAWN_OWN
     return f"{wash_in.before} {wash_in.runs}"

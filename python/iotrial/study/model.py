@@ -175,7 +175,7 @@ class Workload(Struct, frozen=True):
 
     ``cache`` names the cache state if no factor varies it. ``only`` restricts the workload to some levels of
     condition factors; ``default`` is false for a workload that runs only on request. ``stands_for`` names the
-    workload whose verdicts this one should have, such as the application of a replay (``report.fidelity``).
+    workload with the verdicts that this one should have, such as the application of a replay (``report.fidelity``).
     """
 
     name: Name
@@ -294,8 +294,8 @@ class Design(Struct, frozen=True):
     """Which treatments a block holds, and which interactions are of interest.
 
     ``resolution`` applies to a fractional design; ``fold_over`` adds the mirror image of every row to a
-    fractional or Plackett-Burman design. ``interactions`` are pairs of names of treatment factors whose
-    interaction is primary. ``repeats`` is how often every treatment is run in each stretch of a study with
+    fractional or Plackett-Burman design. ``interactions`` are pairs of names of treatment factors with
+    a primary interaction. ``repeats`` is how often every treatment is run in each stretch of a study with
     whole plots.
     """
 
@@ -369,7 +369,7 @@ class Study(Struct, frozen=True):
 
     @property
     def treatment_factors(self) -> tuple[Factor, ...]:
-        """The factors whose effects are estimated."""
+        """The factors with estimated effects."""
         return tuple(f for f in self.factors if f.role is Role.TREATMENT)
 
     @property

@@ -439,7 +439,7 @@ def _check_place(
         _check_log(source, place, path, places, knobs)
     elif place.filesystem is not None and place.holds is Holds.RUNS and FILESYSTEM in knobs:
         raise source.error(
-            f'place "{place.name}" has a file system of its own, and a factor sets filesystem.type',
+            f'place "{place.name}" has its own file system, and a factor sets filesystem.type',
             *path,
             "filesystem",
             hint="set the file system in one of the two",
@@ -535,7 +535,7 @@ def _workload(source: Source, data: dict[str, Any], factors: Sequence[Factor], p
     kind = kinds()[table.kind]
     own = {key: value for key, value in data.items() if key not in common}
     for named, content in kind.text_files.items():
-        own = _with_text(source, own, named, content, path)
+        own = _with_text(source, kind, own, named, content, path)
     for named, kept in kind.input_files.items():
         own = _with_input(source, own, named, kept, path)
     try:
@@ -557,8 +557,10 @@ def _workload(source: Source, data: dict[str, Any], factors: Sequence[Factor], p
     )
 
 
-def _with_text(source: Source, own: dict[str, Any], named: str, content: str, path: Path) -> dict[str, Any]:
-    """Return the table with the key that names a text file replaced by the file's content."""
+def _with_text(
+    source: Source, kind: type[Work], own: dict[str, Any], named: str, content: str, path: Path
+) -> dict[str, Any]:
+    """Return the table with the key that names a text file replaced by the file's content, included files in it."""
     if named not in own:
         return own
     if content in own:
@@ -566,6 +568,11 @@ def _with_text(source: Source, own: dict[str, Any], named: str, content: str, pa
     if not isinstance(own[named], str):
         raise source.error(f"{named}: expected text in quotes", *path, named)
     text = source.text_next_to_study(own[named], *path, named)
+    try:
+        text = kind.whole_text(own[named], text, lambda name: source.text_next_to_study(name, *path, named))
+    except ValueError as problem:
+        raise source.error(f"{own[named]} {problem}", *path, named) from None
+    source.read[own[named]] = text
     return {key: value for key, value in own.items() if key != named} | {content: text}
 
 
@@ -637,7 +644,7 @@ def read_design(source: Source, table: dict[str, Any], factors: Sequence[Factor]
             f'a "{kind.value}" design compares the levels of one factor, found {len(treatments)}',
             "design",
             "kind",
-            hint="make one factor whose levels set several knobs, or use `iotrial best`",
+            hint="make one factor that sets several knobs at each level, or use `iotrial best`",
         )
     if read.repeats is not None and not whole:
         raise source.error(
@@ -695,7 +702,7 @@ def read_responses(
 ) -> tuple[Response, ...]:
     """Return the responses of every workload: the named ones first, then the rest that its kind measures.
 
-    Primary are the named ones with ``primary = true``; if none, the first in this order whose ``primary`` is
+    Primary are the named ones with ``primary = true``; if none, the first in this order with a ``primary`` that is
     not given; else the first.
     """
     entries = [source.table(ResponseTable, table, "response", index) for index, table in enumerate(tables)]

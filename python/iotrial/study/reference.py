@@ -6,22 +6,18 @@ import textwrap
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
-from types import MappingProxyType, NoneType, UnionType
+from types import NoneType, UnionType
 from typing import Any, Literal
 
 from msgspec import NODEFAULT, Struct
 
-from iotrial.study.schema import Key, choices_of, keys_of, metas_of, plain_of
+from iotrial.study.schema import Key, choices_of, keys_of, plain_of
 from iotrial.study.tables import WorkloadTable
-from iotrial.study.work import ACTIVITY_RESPONSES, FileSet, Work, kind, kinds
+from iotrial.study.work import ACTIVITY_RESPONSES, Work, kind
 
 _WIDTH = 100
-#: a table lists at most this many words; a number's range is shown up to this upper limit
-_MOST_WORDS, _WIDE = 20, 10_000
 #: more choices than this are listed in the description instead of the type column
 _FEW_WORDS = 6
-#: marks around a generated list in docs/workloads.md
-_BEGIN, _END = "<!-- keys -->\n", "<!-- end -->\n"
 
 
 def describe(name: str) -> str:
@@ -33,8 +29,8 @@ def reference(work: type[Work]) -> str:
     """Return the reference of one kind: all keys, words and responses."""
     common = [key for key in keys_of(WorkloadTable).values() if key.name != "kind"]
     parts = [f'kind = "{work.kind}"\n', _paragraph(work.about), "Keys of every workload:\n", _keys(common)]
-    parts += [f'Keys of kind "{work.kind}":\n', _keys(_all_keys(work))]
-    for name, struct in _tables_of(work):
+    parts += [f'Keys of kind "{work.kind}":\n', _keys(all_keys(work))]
+    for name, struct in tables_of(work):
         parts += [f"Keys of [[workload.{name}]]:\n", _keys(keys_of(struct).values())]
     for key, words in work.vocabulary.items():
         parts += [f"Words of {key}:\n", _rows((word, "", text) for word, text in words.items())]
@@ -54,12 +50,12 @@ def reference(work: type[Work]) -> str:
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
-def _tables_of(work: type[Work]) -> Iterator[tuple[str, type[Struct]]]:
+def tables_of(work: type[Work]) -> Iterator[tuple[str, type[Struct]]]:
     """Yield each key of a kind that is a list of tables, with the Struct of those tables."""
     for key in keys_of(work).values():
         plain = plain_of(key.wanted)
         entry = plain_of(typing.get_args(plain)[0]) if typing.get_origin(plain) is tuple else None
-        if isinstance(entry, type) and issubclass(entry, Struct) and _what(key).startswith("[["):
+        if isinstance(entry, type) and issubclass(entry, Struct) and type_of(key).startswith("[["):
             yield key.name, entry
 
 
@@ -68,25 +64,25 @@ def _keys(keys: Iterable[Key]) -> str:
 
 
 def _text(key: Key) -> str:
-    choices = _choices(plain_of(key.wanted))
+    choices = words_of(plain_of(key.wanted))
     listed = f": {', '.join(map(str, choices))}" if len(choices) > _FEW_WORDS else ""
     return f"{key.text}{listed}"
 
 
 def _written(key: Key) -> str:
     """Return the type and default of a key: ``size, 4 KiB``, ``number, required``."""
-    choices = _choices(plain_of(key.wanted))
+    choices = words_of(plain_of(key.wanted))
     what = " | ".join(map(str, choices)) if len(choices) <= _FEW_WORDS else "word"
-    what = what or _what(key)
-    default = "required" if key.default is NODEFAULT else _default(key)
+    what = what or type_of(key)
+    default = "required" if key.default is NODEFAULT else default_of(key)
     return f"{what}, {default}" if default else what
 
 
-def _what(key: Key) -> str:
+def type_of(key: Key) -> str:
     return key.form.what if key.form is not None else _plain(plain_of(key.wanted))
 
 
-def _default(key: Key) -> str:
+def default_of(key: Key) -> str:
     """Return the default as text, or "" if there is none worth showing."""
     if key.default in (None, "", (), {}):
         return ""
@@ -95,76 +91,12 @@ def _default(key: Key) -> str:
     return key.form.show(key.default) if key.form else str(key.default)
 
 
-def with_keys(text: str) -> str:
-    """Return the text of ``docs/workloads.md`` with the key list of each kind regenerated from its Struct."""
-    for name, work in kinds().items():
-        text = _with_list(text, f'### `kind = "{name}"`\n', markdown(work), name)
-    outputs = keys_of(dict(_tables_of(kind("command")))["output"]).values()
-    return _with_list(text, "#### `[[workload.output]]`\n", _items(outputs), "output")
-
-
-def _with_list(text: str, heading: str, items: str, name: str) -> str:
-    """Replace the text between two marks: the first ones below the heading."""
-    before, _, section = text.partition(heading)
-    lead, found, rest = section.partition(_BEGIN)
-    assert found, name
-    return f"{before}{heading}{lead}{_BEGIN}{items}{rest[rest.index(_END) :]}"
-
-
-def markdown(work: type[Work]) -> str:
-    """Return the keys of a kind as a list for ``docs/workloads.md``, without those that another list there has: the keys
-    of every file set, and those of a kind that it builds on."""
-    parents = [other for other in kinds().values() if other is not work and issubclass(work, other)]
-    shared = {*keys_of(FileSet), *(key.name for parent in parents for key in _all_keys(parent))}
-    return _items((key for key in _all_keys(work) if key.name not in shared), work.vocabulary)
-
-
-def _items(keys: Iterable[Key], vocabulary: Mapping[str, Mapping[str, str]] = MappingProxyType({})) -> str:
-    """Return one line a key: ``- `key` (default): meaning``. Of several words the default is first."""
-    lines = []
-    for key in keys:
-        words = vocabulary.get(key.name, {})
-        choices = _choices(plain_of(key.wanted)) or (tuple(words) if len(words) <= _MOST_WORDS else ())
-        default = _left_out(key)
-        if choices:
-            ordered = sorted(choices, key=lambda choice: choice != key.default)
-            what = ", ".join(f"`{choice}`" for choice in ordered) + (
-                "; required" if default == "required" else ""
-            )
-        elif default == "required" or not default:
-            what = f"{_what(key)}; required" if default else _what(key)
-        else:
-            limits = _limits(key)
-            what = f"{limits}; {default}" if limits else default
-        lines.append(f"- `{key.name}` ({what}): {key.text}")
-    return "\n".join(lines) + "\n"
-
-
-def _limits(key: Key) -> str:
-    """Return the limits of a number with a narrow range, else ""."""
-    limits = [
-        (meta.ge, meta.le) for meta in metas_of(key.wanted) if meta.ge is not None and meta.le is not None
-    ]
-    if key.form is None and limits and limits[0][1] <= _WIDE:
-        return "{:g} to {:g}".format(*limits[0])
-    return ""
-
-
-def _left_out(key: Key) -> str:
-    if key.default is NODEFAULT:
-        return "required"
-    default = _default(key)
-    is_text = isinstance(key.default, str) or (key.form is not None and key.form.read is not None)
-    choices = _choices(plain_of(key.wanted))
-    return default if not default or not is_text else f"`{default}`" if choices else f'`"{default}"`'
-
-
-def _all_keys(work: type[Work]) -> list[Key]:
+def all_keys(work: type[Work]) -> list[Key]:
     file_keys = [Key(name, name, wanted, None) for name, wanted in work.file_keys.items()]
     return [*file_keys, *keys_of(work).values()]
 
 
-def _choices(plain: Any) -> tuple[Any, ...]:
+def words_of(plain: Any) -> tuple[Any, ...]:
     if typing.get_origin(plain) is Literal or (isinstance(plain, type) and issubclass(plain, Enum)):
         return choices_of(plain)
     return ()

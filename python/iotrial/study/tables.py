@@ -144,7 +144,7 @@ class WorkloadTable(Struct, frozen=True):
     stands_for: Annotated[
         Name | None,
         Meta(
-            description="another workload whose verdicts this one should have, as a replay those of its application: the "
+            description="another workload that this one should agree with, as a replay with its application: the "
             "report compares them"
         ),
     ] = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import pkgutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -205,6 +205,8 @@ class Measured:
     for each moment in ``at_s`` (None: no value); empty if the workload has none. ``checks``: further values
     stored with the run, by name, JSON types. ``facts``: one word by name, for a table of facts. ``missing``:
     describes a value that the workload's program should have printed but did not, so that the run failed.
+    ``past_cache_bytes``: what it had to read from the device whatever the page cache held; ``cold_bytes``: the same if
+    nothing was cached; 0: not known.
     """
 
     numbers: Mapping[str, float] = field(default_factory=dict)
@@ -213,6 +215,8 @@ class Measured:
     checks: Mapping[str, object] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
     missing: str | None = None
+    past_cache_bytes: int = 0
+    cold_bytes: int = 0
 
     @classmethod
     def lacking(cls, numbers: Mapping[str, float], error: RequestError) -> Self:
@@ -326,6 +330,11 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
     # what a study declares
 
     @classmethod
+    def whole_text(cls, name: str, text: str, read: Callable[[str], str]) -> str:
+        """Return the text of the file ``name`` with the files that it includes, read by name. Raises ValueError."""
+        return text
+
+    @classmethod
     def made(cls, values: dict[str, Any]) -> Self:
         """Make the work from the values of a table, by field or by key name in ``file_keys``. Raises Problem."""
         return cls(**values)
@@ -391,6 +400,13 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
         """Return the disk space of the job's own files under a condition, given as values by knob."""
         return 0
 
+    def own_files(self, settings: Sequence[Setting]) -> Mapping[str, int]:
+        """Return the bytes of the files that its program lays out in the lab, under all of a study's settings, by file.
+
+        Raises RequestError if the program could not tell how large a file is to be.
+        """
+        return {}
+
     def writes(self) -> bool:
         """Return whether it changes the files of its set."""
         return True
@@ -401,6 +417,10 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
 
     def chooses_files(self) -> bool:
         """Return whether the study chooses the files its programs work on, which may be none of the lab's."""
+        return False
+
+    def inherits_stdout(self) -> bool:
+        """Return whether its programs print to the standard output of iotrial."""
         return False
 
     def needs_scratch(self) -> bool:
@@ -422,6 +442,12 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
     def needed_programs(self) -> Mapping[str, str]:
         """Return the programs that it starts itself, with the Debian package of each."""
         return {}
+
+    def check_to_run(self, settings: Sequence[Setting], user: tuple[int, int] | None) -> None:
+        """Check what no study could be run with, under each of its settings. Only with the study's trust. Raises RequestError.
+
+        ``user``: user and group of the study's programs, which may be asked; None: those installed here will not be used.
+        """
 
     def optional_programs(self) -> Mapping[str, str]:
         """Return the programs, with their packages, without which a study skips this workload if it has others."""
@@ -458,9 +484,7 @@ class FileSet(Work, frozen=True, kw_only=True):
     ] = 0
     contiguous: Annotated[
         bool,
-        Meta(
-            description="draw whole runs of neighbours, for work whose cost depends on how close inodes lie"
-        ),
+        Meta(description="draw whole runs of neighbours, for work that depends on how close inodes lie"),
     ] = False
     size_bytes: Annotated[Size, Meta(ge=0, le=1 << 44, description="size of each file")] = 4096
     content: Annotated[

@@ -276,7 +276,7 @@ class LiveStep(Step, frozen=True, tag="live"):
 class MountStep(Step, frozen=True, tag="mount"):
     """A mount: its access time flags, or one option of its file system.
 
-    ``option``: the family of the option; empty for access times, whose flags are separated by commas.
+    ``option``: the family of the option; empty for access times: their flags are separated by commas.
     """
 
     mount: str

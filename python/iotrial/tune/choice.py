@@ -18,13 +18,13 @@ from iotrial.errors import RequestError
 from iotrial.knobs.declaration import Consequence, Safety, consequence_of
 from iotrial.knobs.filesystem import MountAtime
 from iotrial.knobs.machine import Sysctl
-from iotrial.report.best import evidence_of_settings, needless
+from iotrial.report.best import Advice, advised, described, evidence_of_settings
 from iotrial.report.durability import level_verdict, measured_risks
 from iotrial.report.notation import counted, joined, named_level
 from iotrial.report.phrases import size_in_words, size_of
 from iotrial.stats.model import Conclusion, Effect
 from iotrial.store.model import TrialState, objects_in
-from iotrial.study.model import Better, Factor, Level, Scale, Setting, setting_name
+from iotrial.study.model import Better, DesignKind, Factor, Level, Scale, Setting, setting_name
 from iotrial.terminal import escape
 
 if TYPE_CHECKING:
@@ -171,7 +171,27 @@ def _best(
         for _, level, _ in candidates
         if level is not best
     ]
-    return tuple(_choices(document, factor, best, effects)), left
+    advice = _advice(document, effects)
+    if advice is not None:
+        left += [
+            LeftOut(factor.name, setting_name(s.knob, dict(s.options)), _not_applied(s, without))
+            for s, without in advice.left_out
+            if not setting_is_named(s, named)
+        ]
+    return tuple(_choices(document, factor, best, effects, advice, named)), left
+
+
+def _advice(document: Document, effects: Sequence[Effect]) -> Advice | None:
+    """Return which settings of the winner of a confirmation have evidence of their own; None for other trials."""
+    study = document.trial.header.study
+    if study.design.kind is not DesignKind.CONFIRM or not any(one.conclusion.improves for one in effects):
+        return None
+    return advised(study, document.analysis.effects, measured_risks(document.data.cuts, study))
+
+
+def _not_applied(setting: Setting, without: Effect) -> str:
+    name = _quoted(setting_name(setting.knob, dict(setting.options)))
+    return f"{escape(setting.value)}: not among what is recommended (without it {size_of(without)}): only with --only {name}"
 
 
 def _reason_against(document: Document, effects: Sequence[Effect], *, is_named: bool) -> str | None:
@@ -206,7 +226,14 @@ def _gain(effects: Sequence[Effect]) -> float:
     return sum(gains) / len(gains) if gains else 0.0
 
 
-def _choices(document: Document, factor: Factor, level: Level, effects: Sequence[Effect]) -> Iterator[Choice]:
+def _choices(
+    document: Document,
+    factor: Factor,
+    level: Level,
+    effects: Sequence[Effect],
+    advice: Advice | None,
+    named: Collection[str],
+) -> Iterator[Choice]:
     header = document.trial.header
     shown = [one for one in effects if one.conclusion in _BETTER] or [
         one for one in effects if one.conclusion in _PROBABLY_BETTER
@@ -216,11 +243,15 @@ def _choices(document: Document, factor: Factor, level: Level, effects: Sequence
         (setting.knob, setting.options): setting.value for setting in factor.level(factor.reference).settings
     }
     conditions = {str(sorted(one.condition.items())): dict(one.condition) for one in shown}
-    confirms = header.study.design.kind.one_factor
-    idle = needless(header.study, document.analysis.effects) if confirms else ()
-    without = dict(evidence_of_settings(header.study, document.analysis.effects)) if confirms else {}
-    for setting in level.settings:
-        if setting.value == reference.get((setting.knob, setting.options)) or setting in idle:
+    without = {} if advice is None else dict(evidence_of_settings(header.study, document.analysis.effects))
+    whole = level, first
+    for setting in whole[0].settings:
+        if setting.value == reference.get((setting.knob, setting.options)):
+            continue
+        level, first = whole
+        if advice is not None and setting in advice.kept:
+            level, first = factor.level(advice.against.level), advice.against
+        elif advice is not None and setting in without and not setting_is_named(setting, named):
             continue
         if setting.value == "0" and _is_cleared(setting, level):
             continue
@@ -242,8 +273,8 @@ def _choices(document: Document, factor: Factor, level: Level, effects: Sequence
             better=first.better,
             effect=size_in_words(first)
             + (
-                f"; without {setting_name(setting.knob, dict(setting.options))} {setting.value}: {size_of(without[setting])}"
-                if setting in without
+                f"; without {described([setting])}: {size_of(without[setting])}"
+                if advice is not None and setting in without and setting in advice.contributing
                 else ""
             ),
             conclusion=first.conclusion.words,
@@ -315,14 +346,15 @@ def without_unmeasured(
 
 
 def setting_is_named(setting: Setting, named: Collection[str]) -> bool:
-    """Return whether the user has named this setting: its knob, or the key that addresses it."""
-    return bool({setting.knob, setting_name(setting.knob, dict(setting.options))} & set(named))
+    """Return whether the user has named this setting: its knob, the key that addresses it, or the last part of that."""
+    name = setting_name(setting.knob, dict(setting.options))
+    return bool({setting.knob, name, name.rpartition(".")[2]} & set(named))
 
 
 def selected(found: Chosen, only: Collection[str]) -> Chosen:
     """Return the choices to apply: those that are named, or without ``only`` all that need not be named.
 
-    A setting that puts data at risk, or whose safety is not known, must be named. Raises RequestError if a name fits nothing,
+    A setting that puts data at risk, or of unknown safety, must be named. Raises RequestError if a name fits nothing,
     or nothing is left.
     """
     for name in only:

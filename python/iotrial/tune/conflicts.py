@@ -53,7 +53,7 @@ def layered(machine: Machine, folders: tuple[str, ...], ending: str) -> list[str
 
 
 def sysctl_rivals(machine: Machine, key: str, own: str) -> Iterator[Rival]:
-    """Find other settings of a sysctl. sysctl.d(5): the file whose name comes last wins."""
+    """Find other settings of a sysctl. sysctl.d(5): the file with the last name wins."""
     wanted = {key, Sysctl.PAIRS.get(key, key)}
     own_name = own.rpartition("/")[2]
     linked = False
@@ -164,7 +164,7 @@ def _may_match(machine: Machine, line: str, device: DeviceName) -> bool:
 
 
 def tmpfiles_rivals(machine: Machine, path: str, own: str) -> Iterator[Rival]:
-    """Find other writers of a kernel file. tmpfiles.d(5): of lines for one path the file whose name comes first wins."""
+    """Find other writers of a kernel file. tmpfiles.d(5): of lines for one path the file with the first name wins."""
     own_name = own.rpartition("/")[2]
     for file in layered(machine, TMPFILES_FOLDERS, ".conf"):
         if is_ours(machine, file):

@@ -227,7 +227,7 @@ class UdevRule(Mechanism):
         machine = draft.machine
         if not any(machine.names(one) for one in UDEV_FOLDERS):
             raise NotKept(
-                f"{choice.name}: this machine has no udev, whose rules set disks when they appear",
+                f"{choice.name}: this machine has no udev to set disks when they appear",
                 hint="`--output DIR` writes the rule for another machine; a script at boot can write the file in /sys",
             )
         row = self._rows.get(choice.knob)
@@ -245,7 +245,7 @@ class UdevRule(Mechanism):
                 else "a unit after the mount can write the file",
             )
         if not kernels or kernels[0] is None:
-            raise NotKept(f"{choice.name}: {holding.described}, which has no queue of its own")
+            raise NotKept(f"{choice.name}: {holding.described}, which has no queue")
         path = f"/etc/udev/rules.d/99-zz-iotrial-{draft.short}.rules"
         for kernel in filter(None, kernels):
             device = name_of(machine, kernel)

@@ -165,7 +165,7 @@ def space_of_settings(
 ) -> Space:
     """Read ``--over`` arguments: KNOB=LEVEL,LEVEL, the same with "if KNOB=LEVEL" after it, or "all"; and ``--level``.
 
-    Today's value of each knob is read where the folder is; in a lab of its own it is the first level. Raises RequestError
+    Today's value of each knob is read where the folder is; in an image lab it is the first level. Raises RequestError
     for an empty or contradictory space, and UnknownName for a knob that does not exist.
     """
     wanted: list[tuple[Varied, tuple[str, str] | None]] = []
@@ -257,7 +257,7 @@ def _in_place(
 
 
 def candidates() -> Iterator[Varied]:
-    """Yield what ``--over all`` tries: the knobs whose declaration lists candidates, without those that put data at risk."""
+    """Yield what ``--over all`` tries: the knobs that declare candidates, without those that put data at risk."""
     for knob in declarations().values():
         if knob.candidates:
             safe = tuple(v for v in knob.candidates if _risk([Setting(knob.name, v)]) is None)

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from iotrial.design.ablation import WITHOUT
-from iotrial.report.best import confirming_effects, harmed, needless, not_shown
+from iotrial.report.best import advised, confirming_effects, harmed
 from iotrial.report.safety import NO_RISKS, Risks
 from iotrial.stats.model import Effect, ObservedBlock, Race
 from iotrial.stats.race import race_loss
 from iotrial.stats.spec import Spec
-from iotrial.study.model import TODAY, DesignKind, Level, Study
+from iotrial.study.model import TODAY, DesignKind, Level, Setting, Study
 from iotrial.tune.space import Choice, Space
 
 #: combinations that race at once; a larger space is searched first
@@ -26,6 +26,8 @@ NEW, AGAIN, ROUND_BLOCKS = 5, 2, 4
 MOST_PROPOSED = 64
 #: shares of the time for the search and for the race; the rest is for the confirmation
 SEARCH_SHARE, RACE_SHARE = 0.35, 0.6
+#: of that rest, for a winner of several settings: if some are not shown to contribute, the others are confirmed without them
+CONFIRM_SHARE = 0.7
 TOGETHER = "all together"
 #: of a confirmation, if the race has used nearly all of the margin: so small that nothing is shown to be within it
 LEAST_MARGIN = 1e-5
@@ -91,7 +93,7 @@ def with_margin_left(
 @dataclass(frozen=True, slots=True)
 class Kept:
     """A setting of the winner: its dimension, the effect of leaving it out (None if the winner has only this one), whether it
-    is kept, and whether it is shown to contribute."""
+    is recommended, and whether it is shown to contribute."""
 
     place: int
     without: Effect | None
@@ -101,10 +103,10 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """What a confirmation found. ``effect``: the winner against today's settings. ``better``: it is shown to be better.
+    """What a confirmation found. ``better``: the winner is shown to be better than today's settings.
 
-    ``kept``: the settings of the winner, each with the effect of leaving it out. At most one of them is not needed: what is
-    left after taking out two was never measured.
+    ``kept``: the settings of the winner, each with the effect of leaving it out. ``effect``: the recommended ones against
+    today's, or the winner if none is (``report.best.advised``).
     """
 
     winner: Choice
@@ -115,10 +117,22 @@ class Confirmed:
     @property
     def choice(self) -> Choice | None:
         """The settings to use; None for today's."""
-        if not self.better:
+        return self._only({one.place for one in self.kept if one.needed})
+
+    @property
+    def partial(self) -> bool:
+        """Whether the winner is better, but no measured part of it has evidence for each of its settings."""
+        return self.better and self.choice is None
+
+    @property
+    def contributing(self) -> Choice | None:
+        """The settings that the winner is shown to need, to be confirmed without the others; None if there are none."""
+        return self._only({one.place for one in self.kept if one.shown})
+
+    def _only(self, places: set[int]) -> Choice | None:
+        if not self.better or not places:
             return None
-        not_needed = {one.place for one in self.kept if not one.needed}
-        return tuple(0 if at in not_needed else level for at, level in enumerate(self.winner))
+        return tuple(level if at in places else 0 for at, level in enumerate(self.winner))
 
 
 def confirmed(
@@ -133,17 +147,22 @@ def confirmed(
         return None
     winner = stage.choices[whole.level]
     without = {one.level: one for one in others}
-    idle, open_ = set(needless(study, effects)), set(not_shown(study, effects))
+    advice = advised(study, effects, measured)
+    better = whole.conclusion.improves and harmed(effects, study, measured) is None
+
+    def within(place: int, settings: Sequence[Setting]) -> bool:
+        return bool(set(settings) & set(space.dimensions[place].levels[winner[place]].settings))
+
     return Confirmed(
         winner,
-        whole,
-        whole.conclusion.improves and harmed(effects, study, measured) is None,
+        advice.against if better else whole,
+        better,
         tuple(
             Kept(
                 place,
                 without.get(f"{WITHOUT}{space.dimensions[place].name}"),
-                not idle & set(settings := space.dimensions[place].levels[winner[place]].settings),
-                not (idle | open_) & set(settings),
+                within(place, advice.kept),
+                within(place, advice.contributing),
             )
             for place in space.changed(winner)
         ),

@@ -12,8 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from iotrial.errors import RequestError
+from iotrial.report.analysed import Analysed
+from iotrial.report.conditions import Conditions
+from iotrial.report.interactions import comparison, verdict_word
 from iotrial.report.live import outlook_words, widest
-from iotrial.report.phrases import interval_title
+from iotrial.report.phrases import interval, interval_title
 from iotrial.report.progress import EffectLine, Progress, read_standing, standing_path
 from iotrial.store.outline import Outline
 from iotrial.store.states import TrialState
@@ -21,7 +24,7 @@ from iotrial.study.model import Scale
 from iotrial.terminal import escape
 from iotrial.web.figures import Axis, Mark, both_widths, forest
 from iotrial.web.jobs import NotReady
-from iotrial.web.pages import REFRESH_S, download, not_ready, render_page, report
+from iotrial.web.pages import QUIET_REFRESH_S, REFRESH_S, download, not_ready, render_page, report
 from iotrial.web.query_params import number_of, pairs_of, value_of
 from iotrial.web.store_view import StoreView
 
@@ -37,6 +40,9 @@ def page(view: StoreView, request: Request) -> Response:
     try:
         html = view.reports(trial).html
     except NotReady as error:
+        found = view.stored([trial]).get(trial.number) if error.measuring else None
+        if found is not None:
+            return _stored(view, request, trial, found)
         return not_ready(request, f"Trial {trial.number}", error)
     here = f"/trials/{trial.number}"
     links = {
@@ -50,6 +56,34 @@ def page(view: StoreView, request: Request) -> Response:
         "Markdown": f"{here}/report.md",
     }
     return report(request, html, links, downloads)
+
+
+def _stored(view: StoreView, request: Request, trial: Outline, found: Analysed) -> Response:
+    """Return the stored answer and effects: while a trial runs, no report is drawn."""
+    study = view.header(trial).study
+    conditions = Conditions(study)
+    rows = [
+        {
+            "condition": "all" if one.kind == "pooled" else conditions.of_effect(one).text,
+            "comparison": comparison(one, study),
+            "numbers": interval(one),
+            "blocks": one.blocks,
+            "word": verdict_word(one),
+            "tone": "mixed" if found.risks.get(one.factor, {}).get(one.level) else one.conclusion.tone,
+        }
+        for one in found.effects
+    ]
+    return render_page(
+        request,
+        "stored.html.j2",
+        title=f"Trial {trial.number}",
+        trial=trial,
+        found=found,
+        rows=rows,
+        heads=interval_title(one.scale for one in found.effects),
+        refresh=QUIET_REFRESH_S,
+        warnings=view.snapshot().warnings,
+    )
 
 
 def as_json(view: StoreView, request: Request) -> Response:

@@ -58,7 +58,7 @@ _RESPONSES = (
 
 
 class BootWork(HasOwnData, Work, frozen=True, kw_only=True):
-    """A guest boots from a file in the lab, whose file system is its root."""
+    """A guest boots from a file in the lab, with the lab's file system as its root."""
 
     kind = "boot"
     about = (

@@ -79,7 +79,7 @@ def run_as(
     user: Mapping[str, int] | None,
     limit_s: float = LIMIT_S,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program as a user (None: as this process) until it ends, whoever else has its output open by then.
+    """Run a program as a user (None: as this process) until it ends, even if other programs still have its output open.
 
     At most 16 MiB of each output are kept. Raises OSError, subprocess.TimeoutExpired.
     """

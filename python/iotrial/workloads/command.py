@@ -58,6 +58,8 @@ SINGLE_STEP = "command"
 #: ``expect_exit``: every exit status means success
 ANY_EXIT = -1
 SCRATCH = "{out}"
+#: ``stdout``: words that are not files
+STDOUT = ("pipe", "null", INHERIT := "inherit")
 STEP_TABLES = formed(Form("[[workload.step]] tables"))
 _BARE = {ord("{"): "_", ord("}"): "_"}
 
@@ -160,12 +162,14 @@ class CommandWork(HasCheck, HasPrograms, ServedWork, frozen=True, kw_only=True):
         Duration, Meta(gt=0, le=86400, description="timeout of one command; then the run fails")
     ] = 60.0
     stdout: Annotated[
-        Literal["pipe", "null"],
+        Argument,
         Meta(
+            min_length=1,
             description=(
-                "where standard output goes that no `output` reads: a `pipe` that is emptied meanwhile, or `null`, "
-                "/dev/null, which some programs notice (GNU grep then stops at the first match of each file)"
-            )
+                "where standard output goes that no `output` reads: a `pipe` that is emptied meanwhile; `null`, "
+                "/dev/null, which some programs notice (GNU grep then stops at the first match of each file); `inherit`, "
+                "that of iotrial; or a file, by its absolute path or in `{dir}` or `{out}`, emptied before each run"
+            ),
         ),
     ] = "pipe"
     expect_exit: Annotated[
@@ -231,6 +235,7 @@ class CommandWork(HasCheck, HasPrograms, ServedWork, frozen=True, kw_only=True):
             raise Problem("programs of a study that starts a server are never run as root", "run_as")
         _check_steps(self.steps)
         self._check_outputs()
+        self._check_stdout()
         if self.warmup and self.needs_scratch():
             raise Problem(
                 f"{SCRATCH} must be empty at the start of a run, and would not be after a warm-up", "warmup"
@@ -251,6 +256,20 @@ class CommandWork(HasCheck, HasPrograms, ServedWork, frozen=True, kw_only=True):
                 f"{self.replicates} replicates",
                 "replicates",
                 hint="omit it, or use several steps",
+            )
+
+    def _check_stdout(self) -> None:
+        if self.stdout not in STDOUT and not self.stdout.startswith(("/", "{dir}/", f"{SCRATCH}/")):
+            raise Problem(
+                f'expected {", ".join(STDOUT)} or a file, found "{self.stdout}"',
+                "stdout",
+                hint="name a file by its absolute path, or in {dir} or {out}",
+            )
+        if self.stdout not in ("pipe", "null") and self.outputs:
+            raise Problem(
+                f"output that is read as a response cannot go to {self.stdout} as well",
+                "stdout",
+                hint="omit it, or let the command write the file: sh -c '... | tee FILE'",
             )
 
     def _check_outputs(self) -> None:
@@ -298,12 +317,17 @@ class CommandWork(HasCheck, HasPrograms, ServedWork, frozen=True, kw_only=True):
             yield from step.argv
         yield self.cwd
         yield self.stdin
+        yield self.stdout
         yield from (value for _, value in self.environment)
         yield from self.served_texts()
 
     def demands(self, settings: Sequence[Setting]) -> Iterator[str]:
         if self.inherit_environment:
             yield "gives its commands your environment"
+        if self.stdout == INHERIT:
+            yield "prints to the output of iotrial"
+        elif self.stdout.startswith("/"):
+            yield f"writes what its commands print to {self.stdout}"
         yield from command_trust.demands(
             self._own_steps(), settings, stdin=self.stdin, environment=self.environment
         )
@@ -317,6 +341,7 @@ class CommandWork(HasCheck, HasPrograms, ServedWork, frozen=True, kw_only=True):
     def launched(self) -> Launched:
         details = [f"in the folder {self.cwd}"] if self.cwd != "{dir}" else []
         details += [f"with {name}={value}" for name, value in (*self.environment, *self.serve_environment)]
+        details += [f"printing to {self.stdout}"] if self.stdout not in ("pipe", "null") else []
         details += ["as root"] if self.run_as == "root" else []
         return Launched(
             tuple(" ".join(map(_word, step.argv)) for step in self._all_steps()),
@@ -344,7 +369,7 @@ class CommandWork(HasCheck, HasPrograms, ServedWork, frozen=True, kw_only=True):
             "stdin": filled(self.stdin, values),
             "timeout_s": self.timeout_s,
             "expect_exit": self.expect_exit,
-            "to_null": self.stdout == "null",
+            "stdout": self.stdout if self.stdout in STDOUT else {"file": filled(self.stdout, values)},
             **fields_of(self.outputs),
         }
 
@@ -390,13 +415,17 @@ class CommandWork(HasCheck, HasPrograms, ServedWork, frozen=True, kw_only=True):
         """In place there are no files of the lab, and no folder for a server."""
         of_files = any(name in text for text in self.texts() for name in ("{file}", "{files}"))
         labs = super().labs() if self.serve or of_files else super().labs() | {IN_PLACE}
-        return labs - {GUEST} if self.inherit_environment else labs
+        leaves_lab = self.stdout == INHERIT or self.stdout.startswith("/")
+        return labs - {GUEST} if self.inherit_environment or leaves_lab else labs
 
     def reads_bytes(self, size: int, files: int) -> int:
         return size * files if self.reads == "data" else 1
 
     def chooses_files(self) -> bool:
         return True
+
+    def inherits_stdout(self) -> bool:
+        return self.stdout == INHERIT
 
     def needs_scratch(self) -> bool:
         return any(SCRATCH in text for text in self.texts()) or any(
@@ -447,7 +476,7 @@ def _check_files(argv: Sequence[str], path: tuple[str | int, ...]) -> None:
         if "{files}" in argument and argument != "{files}":
             hint = "it expands to one argument per file"
             raise Problem(
-                f'{{files}} must be an argument of its own, found "{argument}"', *path, index, hint=hint
+                f'{{files}} must be a separate argument, found "{argument}"', *path, index, hint=hint
             )
     if "{files}" in argv and any("{file}" in argument for argument in argv):
         raise Problem("{file} and {files} cannot be used in one command", *path)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from msgspec import Meta, Struct
@@ -35,8 +37,19 @@ from iotrial.study.work import (
     printed_by,
     time_response,
 )
-from iotrial.workloads.fio_job import JobProblem, demands_of, jobs_of, mapped
-from iotrial.workloads.fio_result import evenness, missing_of, of_clients, picked, result_of
+from iotrial.terminal import escape
+from iotrial.workloads.fio_job import (
+    Job,
+    JobProblem,
+    demands_of,
+    entries_of,
+    files_of,
+    filled_jobs,
+    included,
+    jobs_of,
+    mapped,
+)
+from iotrial.workloads.fio_result import evenness, missing_of, of_clients, picked, reads_of, result_of
 from iotrial.workloads.output import MOST_OUTPUTS
 
 MOST_CLIENTS = 256
@@ -59,7 +72,26 @@ _KNOWN: tuple[tuple[re.Pattern[str], tuple[str, float, Scale, Better]], ...] = (
     (re.compile(r"(^|\.)io_bytes$"), ("bytes", 1.0, Scale.DIFFERENCE, Better.NONE)),
 )
 _HOST = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<v4>[0-9.]+))(?::(?P<port>[0-9]{1,5}))?")
-_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.>=-]*")
+_PATH = re.compile(r"[^\x00-\x20\x7f][^\x00-\x1f\x7f]*")
+_UNFILLED = re.compile(r"\{[A-Za-z0-9_.-]+\}")
+#: the keys of fio's result: a path that begins with another one is of the only job
+_TOP = frozenset({"jobs", "disk_util", "client_stats", "global options", "timestamp", "timestamp_ms", "time"})
+#: options without which a number of a job is zero or missing, by its path
+_UNMEASURED: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = (
+    (re.compile(r"[sc]?lat_ns\."), ("gtod_reduce",)),
+    (re.compile(r"clat_ns\."), ("disable_clat",)),
+    (re.compile(r"slat_ns\."), ("disable_slat",)),
+    (re.compile(r"lat_ns\."), ("disable_lat",)),
+)
+#: engines whose reads with direct=1 all come from the device
+_PAST_CACHE = frozenset({"sync", "psync", "vsync", "pvsync", "pvsync2", "libaio", "io_uring", "posixaio"})
+#: options that write data which a file system may compress or leave out
+_SMALLER = ("zero_buffers", "buffer_pattern", "buffer_compress_percentage", "dedupe_percentage")
+#: options by which a job may read a place more than once
+_READS_AGAIN = (
+    *("time_based", "loops", "norandommap", "softrandommap", "random_distribution", "percentage_random"),
+    *("zonesize", "zonerange", "zoneskip", "zonemode", "io_size", "io_limit", "replay_no_stall"),
+)
 
 
 class Pick(Struct, frozen=True, kw_only=True):
@@ -157,6 +189,10 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
     size_bytes: Annotated[Size, Meta(ge=0, le=1 << 44, description="size of each of them")] = 0
 
     @classmethod
+    def whole_text(cls, name: str, text: str, read: Callable[[str], str]) -> str:
+        return included(text, read, name)
+
+    @classmethod
     def made(cls, values: dict[str, Any]) -> Self:
         """Fill in unit, scale and direction of the picks from their paths."""
         picks = tuple(_completed(pick, index) for index, pick in enumerate(values["picks"]))
@@ -169,7 +205,7 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
         if not self.job:
             raise Problem("a fio workload has either file or job, found neither")
         try:
-            jobs = jobs_of(self.job)
+            jobs = jobs_of(mapped(self.job)[0])
         except JobProblem as problem:
             raise Problem(f"the job file {problem}", "job") from None
         self._check_clients(jobs)
@@ -179,7 +215,7 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
             if pick.name in names[:index] or pick.name in _TAKEN:
                 raise Problem(f'two responses are called "{pick.name}"', "pick", index)
 
-    def _check_clients(self, jobs: Sequence[str]) -> None:
+    def _check_clients(self, jobs: Sequence[Job]) -> None:
         if self.clients and self.hosts:
             raise Problem("clients are either on this machine or on hosts", "hosts")
         if bool(self.folder) != bool(self.hosts):
@@ -216,11 +252,11 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
 
     def launched(self) -> Launched:
         lines = tuple(f"  {line}" for line in self.job.splitlines())
+        lines += tuple(f"in the lab's folder: {text}" for text in mapped(self.job)[1])
         if self.several:
             where = f"on {', '.join(self.hosts)} in {self.folder}" if self.hosts else f"{self.clients} times"
             return Launched((f"fio, which has fio servers {where} do this job file:",), lines)
-        notes = tuple(f"in the lab's folder {text}" for text in mapped(self.job)[1])
-        return Launched(("fio, with this job file:",), lines + notes + ("as root",) * (self.run_as == "root"))
+        return Launched(("fio, with this job file:",), lines + ("as root",) * (self.run_as == "root"))
 
     def remark(self) -> str:
         notes = mapped(self.job)[1]
@@ -233,24 +269,24 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
     def described(self) -> str:
         several = self.clients or len(self.hosts)
         clients = f"by {several} clients at once: " if several else ""
-        return f"fio {clients}" + "; ".join(line.strip() for line in self.job.splitlines() if line.strip())
+        job = mapped(self.job)[0]
+        return f"fio {clients}" + "; ".join(line.strip() for line in job.splitlines() if line.strip())
 
     def probe_job(self, context: JobContext) -> dict[str, object]:
         job = filled(self.job, context.arguments)
-        argv, cwd = list(ARGV), "{dir}"
+        argv = list(ARGV)
+        assert context.lab is not None
         if self.several:
-            assert context.lab is not None
             called = [_called(host, 0) for host in self.hosts] or [
                 f"sock:{_socket(context.lab, number)}" for number in range(1, self.clients + 1)
             ]
             # without "-": each client gets the job file by name
             argv = [*ARGV[:-1], *(word for one in called for word in (f"--client={one}", "/dev/stdin"))]
-            cwd = _below(context.lab)
         return {
             "steps": [{"name": "fio", "argv": argv}],
             "environment": {**minimal_environment(), **context.environment},
-            "cwd": cwd,
-            "stdin": f"[global]\ndirectory={self.folder or '.'}\n{mapped(job)[0]}\n",
+            "cwd": _below(context.lab),
+            "stdin": _in_folder(mapped(job)[0], self.folder or "."),
             "timeout_s": self.timeout_s,
             "expect_exit": 0,
             "keep_output": MOST_OUTPUT_BYTES,
@@ -271,10 +307,15 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
             picks = {pick.name: picked(result, pick.path) * pick.factor for pick in self.picks}
         except RequestError as error:
             return Measured.lacking(numbers, error)
-        return Measured(numbers | picks)
+        job = filled(self.job, context.arguments)
+        past_cache, cold = (0, 0) if self.several else _must_read(jobs_of(mapped(job)[0]), reads_of(result))
+        return Measured(numbers | picks, past_cache_bytes=past_cache, cold_bytes=cold)
+
+    def has_own_data(self) -> bool:
+        return not self.hosts
 
     def provide(self, lab: LabContext) -> None:
-        if not self.several:
+        if self.hosts:
             return
         lab.target.call("mkdir", path=lab.own, mode="0755")
         owner = None if lab.user is None else dict(lab.user)
@@ -302,7 +343,11 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
         )
 
     def settle(self, lab: LabContext, answer: Mapping[str, Any]) -> str | None:
-        if not self.several or answer["failures"]:
+        if answer["failures"]:
+            if not self.hosts:  # files that were not laid out whole would be read as holes
+                lab.target.call("remove", path=_below(lab), recursive=True)
+            return None
+        if not self.several:
             return None
         return missing_of(result_of(printed_by(answer)), self.clients or len(self.hosts))
 
@@ -310,7 +355,17 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
         return False
 
     def on_files(self) -> bool:
-        return not self.several
+        return False
+
+    def own_files(self, settings: Sequence[Setting]) -> Mapping[str, int]:
+        found: dict[str, int] = {}
+        for job in () if self.hosts else filled_jobs(mapped(self.job)[0], settings):
+            try:
+                for name, size in files_of(job).items():
+                    found[name] = max(found.get(name, 0), size * max(1, self.clients))
+            except JobProblem as problem:
+                raise RequestError(f"the job file: {problem}") from None
+        return found
 
     def never_root(self) -> bool:
         return self.several
@@ -324,8 +379,63 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
     def needed_programs(self) -> Mapping[str, str]:
         return {"fio": "fio"}
 
+    def check_to_run(self, settings: Sequence[Setting], user: tuple[int, int] | None) -> None:
+        engines: list[str] = []
+        if user is not None and not self.hosts:
+            engines = _fio(["--enghelp"], "", user).stdout.split()
+        for job in filled_jobs(mapped(self.job)[0], settings):
+            if _UNFILLED.search(job):
+                continue
+            jobs = jobs_of(job)
+            try:
+                for index, pick in enumerate(self.picks):
+                    _check_pick(pick, jobs, index, of_clients=self.several, measured=True)
+            except Problem as problem:
+                raise RequestError(problem.message, hint=problem.hint) from None
+            if user is not None and engines:
+                _check_accepted(job, jobs, engines, user)
+
     def as_root(self) -> bool:
         return self.run_as == "root"
+
+
+def _check_accepted(job: str, jobs: Sequence[Job], engines: Sequence[str], user: tuple[int, int]) -> None:
+    """Refuse a job file that the fio installed here cannot read, or for which it has no engine. Raises RequestError."""
+    done = _fio(["--parse-only", "-"], _in_folder(job, "."), user)
+    if done.returncode:
+        lines = [line.strip() for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+        raise RequestError(f"fio does not accept the job file: {escape('; '.join(lines[:3])[:300])}")
+    for one in jobs:
+        engine = one.options.get("ioengine", "psync")
+        if ":" not in engine and engine not in engines:
+            message = f'the fio installed here has no ioengine "{escape(engine[:40])}" (job "{escape(one.name[:40])}")'
+            raise RequestError(message, hint=f"it has: {', '.join(engines[3:])}")
+
+
+def _fio(words: Sequence[str], text: str, user: tuple[int, int]) -> subprocess.CompletedProcess[str]:
+    """Run fio for what it says of a job file, without doing the job. Raises RequestError."""
+    uid, gid = user
+    other: dict[str, Any] = {"user": uid, "group": gid, "extra_groups": ()} if uid != os.geteuid() == 0 else {}
+    try:
+        return subprocess.run(
+            ["fio", *words],
+            input=text,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=20.0,
+            cwd="/",
+            env=minimal_environment(),
+            **other,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RequestError(f"fio cannot be run here: {error}") from None
+
+
+def _in_folder(job: str, folder: str) -> str:
+    """Return the job file with which fio works in a folder."""
+    return f"[global]\ndirectory={folder}\n{job}\n"
 
 
 def _below(lab: LabContext) -> str:
@@ -378,7 +488,10 @@ def _completed(pick: Pick, index: int) -> Pick:
     )
 
 
-def _check_pick(pick: Pick, jobs: Iterable[str], index: int, *, of_clients: bool) -> None:
+def _check_pick(
+    pick: Pick, jobs: Sequence[Job], index: int, *, of_clients: bool, measured: bool = False
+) -> None:
+    """Check a pick against the entries that fio's result will have; ``measured``: and that it is not left at 0. Raises Problem."""
     _check_path(pick, index)
     if not (pick.name and pick.unit) or pick.scale is None or pick.better is None:
         raise Problem("a pick needs name, unit, scale and direction", "pick", index)
@@ -386,12 +499,82 @@ def _check_pick(pick: Pick, jobs: Iterable[str], index: int, *, of_clients: bool
     if of_clients and first != "all":
         hint = 'for example "all.read.bw_bytes"'
         raise Problem(f'"{pick.path}" is not a number of all clients', "pick", index, hint=hint)
-    if first == "jobs" and not any(rest.startswith(f"{job}.") for job in jobs):
-        near = difflib.get_close_matches(rest.partition(".")[0], list(jobs), n=1, cutoff=0.0)
-        hint = f"the job file has: {', '.join(jobs)}" + (
-            f'; did you mean "jobs.{near[0]}..."?' if near else ""
-        )
-        raise Problem(f'"{pick.path}" does not name a job of the job file', "pick", index, hint=hint)
+    if of_clients or (first in _TOP and first != "jobs"):
+        return
+    entries = entries_of(jobs)
+    names = list(dict.fromkeys(entry[0].name for entry in entries))
+    if any("{" in name for name in names):
+        return
+    if first == "jobs":
+        name = max((name for name in names if rest.startswith(f"{name}.")), key=len, default=None)
+        if name is None:
+            raise _no_such_job(pick, jobs, names, index)
+        rest = rest[len(name) + 1 :]
+    else:
+        name, rest = names[0], pick.path
+        if len(names) > 1:
+            hint = f'such as "jobs.{name}.{pick.path}"'
+            raise Problem(f'"{pick.path}": the job file has {len(names)} jobs, so name one', "pick", index, hint=hint)
+    same = [entry for entry in entries if entry[0].name == name]
+    if len(same) > 1:
+        message = f'"{pick.path}": fio reports {len(same)} jobs called "{name}"'
+        raise Problem(message, "pick", index, hint="add group_reporting to the job file, or give each its own name")
+    if measured:
+        _check_measured(pick, rest, same[0], index)
+
+
+def _no_such_job(pick: Pick, jobs: Sequence[Job], names: Sequence[str], index: int) -> Problem:
+    rest = pick.path.partition(".")[2]
+    added = next((job for job in jobs if rest.startswith((f"{job.name}.", f"{job.section}."))), None)
+    if added is not None and added.name in names:
+        hint = f'fio reports it as "jobs.{added.name}", by its option name'
+    elif added is not None:
+        first = next(entry[0].name for entry in entries_of(jobs) if added in entry)
+        hint = f'group_reporting adds it to "jobs.{first}"; new_group or stonewall separates jobs'
+    else:
+        near = difflib.get_close_matches(rest.partition(".")[0], names, n=1, cutoff=0.0)
+        hint = f"the job file has: {', '.join(names)}" + (f'; did you mean "jobs.{near[0]}..."?' if near else "")
+    return Problem(f'"{pick.path}" does not name a job of the job file', "pick", index, hint=hint)
+
+
+def _check_measured(pick: Pick, rest: str, entry: Sequence[Job], index: int) -> None:
+    """Refuse a number that these jobs leave at zero or out."""
+    way, _, number = rest.partition(".")
+    unified = entry[0].options.get("unified_rw_reporting", "0")
+    ways = frozenset[str]().union(*(job.ways for job in entry))
+    if way in ("read", "write", "trim") and unified in ("1", "mixed"):
+        message = f'"{pick.path}": unified_rw_reporting leaves only "mixed"'
+        raise Problem(message, "pick", index, hint=f'use "mixed.{number}" instead of "{way}.{number}"')
+    if way in ("read", "write", "trim") and way not in ways:
+        message = f'"{pick.path}" is always 0: the job does only {" and ".join(sorted(ways))}'
+        raise Problem(message, "pick", index)
+    for pattern, options in _UNMEASURED:
+        for option in options:
+            if pattern.match(number) and any(job.on(option) for job in entry):
+                raise Problem(f'"{pick.path}" is not measured with {option}', "pick", index, hint=f"remove {option}")
+
+
+def _must_read(jobs: Sequence[Job], reads: Sequence[int]) -> tuple[int, int]:
+    """Return the bytes that had to come from the device, whatever the page cache held, and if nothing was cached.
+
+    ``reads``: the bytes that each entry of fio's result has read. 0: nothing can be said.
+    """
+    entries = entries_of(jobs)
+    if len(entries) != len(reads) or any("trim" in job.ways or any(map(job.on, _SMALLER)) for job in jobs):
+        return 0, 0
+    past_cache = sum(
+        read
+        for entry, read in zip(entries, reads, strict=True)
+        if all(job.direct and job.options.get("ioengine", "psync") in _PAST_CACHE for job in entry)
+    )
+    once = all(
+        job.ways == {"read"}
+        and not any(option in job.options for option in _READS_AGAIN)
+        and (job.options.get("ioengine", "psync") in _PAST_CACHE)
+        and not ("filename" in job.options and len(jobs) * (job.number("numjobs") or 2) > 1)
+        for job in jobs
+    )
+    return past_cache, sum(reads) if once else past_cache
 
 
 def _spec(pick: Pick) -> ResponseSpec:

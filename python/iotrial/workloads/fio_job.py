@@ -1,15 +1,18 @@
-"""Parse a fio job file into options, and find those that reach beyond the lab's folder.
+"""Parse a fio job file: its jobs and their options, the files that they need, the entries of fio's result, and the
+options that reach beyond the lab's folder.
 
 A job file is a program in a small language: options name files anywhere, run commands and change the
 machine's scheduler, and a shell evaluates values. So harmless options are listed, and everything else
-requires trust.
+requires trust. Checked against fio 3.33: init.c (sections, groups), filesetup.c (sizes), stat.c (entries).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice, product
+from pathlib import PurePosixPath
 
 from iotrial.study.command_trust import MOST_LOOKED_AT
 from iotrial.study.model import Setting
@@ -27,7 +30,7 @@ HARMLESS = frozenset({
     "io_size", "io_submit_mode", "ioengine", "iodepth", "iodepth_batch", "iodepth_batch_complete",
     "iodepth_batch_complete_max", "iodepth_batch_complete_min", "iodepth_batch_submit", "iodepth_low", "iomem_align",
     "kb_base", "lat_percentiles", "latency_percentile", "latency_target", "latency_window", "lockfile", "loops",
-    "max_latency", "mem", "mem_align", "new_group", "nice", "nonvectored", "norandommap", "nowait", "nrfiles",
+    "max_latency", "mem", "mem_align", "name", "new_group", "nice", "nonvectored", "norandommap", "nowait", "nrfiles",
     "number_ios", "numjobs", "offset", "offset_align", "offset_increment", "openfiles", "overwrite",
     "percentage_random", "percentile_list", "pre_read", "prio", "prioclass", "ramp_time", "random_distribution",
     "random_generator", "randrepeat", "randseed", "rate", "rate_cycle", "rate_iops", "rate_iops_min", "rate_min",
@@ -61,16 +64,27 @@ _REASONS = {
     "buffer_pattern": "which may read a file",
     "verify_pattern": "which may read a file",
 }
-#: a path to one file that is no device
-_FILE = re.compile(r"(?!/dev/)[A-Za-z0-9_./-]*/[A-Za-z0-9][A-Za-z0-9_.-]{0,100}")
+_FILE = re.compile(r"(?:[A-Za-z0-9_./-]*/)?[A-Za-z0-9][A-Za-z0-9_.-]{0,100}")
 _PLAIN_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,100}")
-_SECTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+#: ``filename`` separates files by colons; one in a name is escaped
+_BETWEEN_FILES = re.compile(r"(?<!\\):")
+#: a section names the job's files, so it must not be a path
+_SECTION = re.compile(r"[^\x00-\x1f\x7f/\[\]]{1,200}")
+_INCLUDE = re.compile(r"include\s+(\S.*)")
 _OPTION = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _VALUE = re.compile(r"[A-Za-z0-9_.,:%+*=() \t-]*")
 _SPLIT = re.compile(r"[0-9A-Za-z,:/]*")
 _WORD = re.compile(r"[A-Za-z0-9_.,:%+-]{1,100}")
 _PLACEHOLDER = re.compile(r"\{[A-Za-z0-9_-]{1,64}\}")
 MOST_LINES = 2000
+MOST_INCLUDED = 8
+#: combinations of levels that are looked at
+MOST_FILLED = 64
+#: engines without data on disk, or whose files are empty
+_NO_DATA = frozenset({"cpuio", "exec", "filecreate", "filedelete", "filestat", "ftruncate", "net", "netsplice", "null"})
+_BYTES = re.compile(r"(0x[0-9a-f]+|[0-9]+)(?:([kmgtp])(ib)?)?(?:i|b)?", re.IGNORECASE)
+_ALIASES = {"readwrite": "rw", "nr_files": "nrfiles", "wait_for_previous": "stonewall", "fileoffset": "offset", "fill_fs": "fill_device"}
+_WAYS = ("read", "write", "trim")
 
 
 class JobProblem(ValueError):
@@ -87,10 +101,51 @@ class Option:
     line: int
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job: its section, and all options that hold for it, those of ``[global]`` included."""
+
+    section: str
+    options: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """Its name in fio's result."""
+        return self.options.get("name") or self.section
+
+    def on(self, option: str) -> bool:
+        """Return whether a yes-or-no option is set."""
+        return self.options.get(option, "0") not in ("0", "false")
+
+    def number(self, option: str) -> int | None:
+        """Return a count, by default 1; None if it is only known later."""
+        value = self.options.get(option) or "1"
+        return int(value) if value.isascii() and value.isdecimal() else None
+
+    @property
+    def direct(self) -> bool:
+        """Whether it reads past the page cache."""
+        return self.on("direct") or self.options.get("buffered") == "0"
+
+    @property
+    def ways(self) -> frozenset[str]:
+        """The directions of its I/O; all if they are only known later."""
+        word = self.options.get("rw", "read").partition(":")[0].removeprefix("rand")
+        if word == "rw":
+            word = "readwrite"
+        ways = {way for way in _WAYS if way in word} or set(_WAYS)
+        if self.options.get("verify", "0") not in ("0", "null"):
+            ways.add("read")
+        return frozenset(ways)
+
+
 def options_of(text: str) -> tuple[Option, ...]:
     """Parse all options, in order. Raises JobProblem with the line."""
-    found = []
-    section = None
+    return tuple(option for _, options in _sections(text) for option in options)
+
+
+def _sections(text: str) -> list[tuple[str, list[Option]]]:
+    found: list[tuple[str, list[Option]]] = []
     lines = text.splitlines()
     if len(lines) > MOST_LINES:
         raise JobProblem(f"has more than {MOST_LINES} lines")
@@ -101,52 +156,177 @@ def options_of(text: str) -> tuple[Option, ...]:
         if line.startswith("["):
             name, closed, rest = line[1:].partition("]")
             if not closed or rest.strip() or not _SECTION.fullmatch(name):
-                raise JobProblem(
-                    f"line {number}: expected a section such as [job], of letters, digits, _ . -"
-                )
-            section = name
+                raise JobProblem(f"line {number}: expected a section such as [job], without a slash")
+            found.append((name, []))
             continue
+        if _INCLUDE.fullmatch(line):
+            raise JobProblem(f"line {number}: includes another file; name the job file with `file`, or insert the text")
         name, _, value = line.partition("=")
         name, value = name.strip(), value.strip()
-        if name.split() and name.split()[0] == "include":
-            raise JobProblem(f"line {number}: includes another file; insert its text")
-        if section is None:
+        if not found:
             raise JobProblem(f"line {number}: an option before the first section")
         if not _OPTION.fullmatch(name):
             raise JobProblem(f"line {number}: expected an option such as bs=4k")
-        found.append(Option(section, name, value, number))
-    return tuple(found)
+        found[-1][1].append(Option(found[-1][0], name, value, number))
+    return found
 
 
-def jobs_of(text: str) -> tuple[str, ...]:
-    """Return the names of the jobs: all sections except ``global``. Raises JobProblem if there are none."""
-    options_of(text)
-    names = [line.strip()[1:].partition("]")[0] for line in text.splitlines() if line.strip().startswith("[")]
-    jobs = tuple(name for name in names if name.lower() != "global")
+def jobs_of(text: str) -> tuple[Job, ...]:
+    """Return the jobs: all sections but those that begin with ``global``. Raises JobProblem if there are none."""
+    common: dict[str, str] = {}
+    jobs = []
+    for section, options in _sections(text):
+        shared = section.startswith("global")
+        held = common if shared else dict(common)
+        for option in options:
+            value = re.split(r"\s[;#]", option.value)[0].strip()  # a comment
+            held[_ALIASES.get(option.name, option.name)] = value or "1"
+        if shared:
+            common.pop("name", None)  # fio ignores it there
+        else:
+            jobs.append(Job(section, held))
     if not jobs:
         raise JobProblem("has no job: a section such as [read]")
-    return jobs
+    return tuple(jobs)
+
+
+def included(text: str, read: Callable[[str], str], name: str, depth: int = 0) -> str:
+    """Return the text of the job file ``name`` with the files that it includes, read by name, in their places.
+
+    Raises JobProblem for files that include each other.
+    """
+    if depth > MOST_INCLUDED:
+        raise JobProblem(f"includes files more than {MOST_INCLUDED} deep")
+    lines = []
+    for line in text.splitlines():
+        found = _INCLUDE.fullmatch(line.strip())
+        if found:
+            other = str(PurePosixPath(name).parent / found[1])
+            lines += included(read(other), read, other, depth + 1).splitlines()
+        else:
+            lines.append(line)
+        if len(lines) > MOST_LINES:
+            raise JobProblem(f"has more than {MOST_LINES} lines")
+    return "\n".join(lines) + "\n" if depth or len(lines) != len(text.splitlines()) else text
 
 
 def mapped(text: str) -> tuple[str, tuple[str, ...]]:
     """Return the job with its own folders and paths mapped into the folder it is started in, and what was mapped, in words.
 
-    ``directory`` is left out, and of a path in ``filename`` only the name is kept; devices are not mapped.
+    ``directory`` is left out. Of a path in ``filename`` only the name is kept, so a device becomes a file.
     """
     found = {option.line: option for option in options_of(text)}
     lines, notes = [], []
+    taken: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         option = found.get(number)
         name = "" if option is None else option.name.lower()
         if option is not None and name == "directory":
             notes.append(f"directory={option.value}: left out")
             continue
-        if option is not None and name == "filename" and _FILE.fullmatch(option.value):
-            base = option.value.rpartition("/")[2]
-            notes.append(f"filename={option.value}: {base}")
-            line = f"filename={base}"
+        if option is not None and name == "filename" and "/" in option.value:
+            paths = _BETWEEN_FILES.split(option.value)
+            if all(map(_FILE.fullmatch, paths)):
+                names = [_own_name(path, taken) for path in paths]
+                line = f"filename={':'.join(names)}"
+                files = f"file{'s' * (len(names) > 1)} {', '.join(names)} of the lab"
+                notes.append(f"filename={option.value}: {files}")
         lines.append(line)
-    return "\n".join(lines), tuple(notes)
+    return "\n".join(lines), tuple(dict.fromkeys(notes))
+
+
+def _own_name(path: str, taken: dict[str, str]) -> str:
+    """Return the name of a path's file, or all of the path in one name if another path has that name already."""
+    base = path.rpartition("/")[2]
+    if taken.setdefault(base, path) != path:
+        base = path.strip("./").replace("/", "_")
+    return base
+
+
+def filled_jobs(text: str, settings: Sequence[Setting]) -> Iterator[str]:
+    """Yield the job with the levels in its placeholders: the first MOST_FILLED combinations."""
+    values: dict[str, list[str]] = {}
+    for setting in settings:
+        placeholder = dict(setting.options).get("placeholder")
+        if placeholder is not None and placeholder in text:
+            values.setdefault(placeholder, []).append(setting.value)
+    for words in islice(product(*values.values()), MOST_FILLED):
+        job = text
+        for placeholder, word in zip(values, words, strict=True):
+            job = job.replace(placeholder, word)
+        yield job
+
+
+# files
+
+
+def files_of(text: str) -> dict[str, int]:
+    """Return the bytes of the files that the jobs need, by file, or by job with files of its own.
+
+    A size that is only known later counts as 0. Raises JobProblem for a job without a size, which fio would refuse.
+    """
+    found: dict[str, int] = {}
+    for job in jobs_of(text):
+        options = job.options
+        if options.get("ioengine", "") in _NO_DATA or job.on("fill_device") or "read_iolog" in options:
+            continue
+        named = _BETWEEN_FILES.split(options["filename"]) if options.get("filename") else []
+        files = len(named) or job.number("nrfiles") or 0
+        each = _file_bytes(job, files)
+        if each is None and not (named and all(name in found for name in named)):
+            raise JobProblem(f'job "{job.name}" has no size, and its files do not exist yet: add size')
+        if named:
+            found |= {name: max(each or 0, found.get(name, 0)) for name in named}
+        else:
+            found[job.section] = (job.number("numjobs") or 0) * files * (each or 0)
+    return found
+
+
+def _file_bytes(job: Job, files: int) -> int | None:
+    """Return the bytes of each of its files: None if it has no size, 0 if that is only known later."""
+    options = job.options
+    size, each = options.get("size", ""), options.get("filesize", "")
+    if each:
+        largest = bytes_in(re.split("[-,]", each)[-1])
+        share = size[:-1] if size.endswith("%") else "100"
+        return (largest or 0) * min(100, int(share) if share.isdecimal() else 100) // 100
+    if not size or size.endswith("%"):
+        return None
+    begins = bytes_in(options.get("offset", "0")) or 0
+    begins += (bytes_in(options.get("offset_increment", "0")) or 0) * max(0, (job.number("numjobs") or 1) - 1)
+    return 0 if (total := bytes_in(size)) is None else total // max(1, files) + begins
+
+
+def bytes_in(text: str) -> int | None:
+    """Return the bytes that fio reads in a size: ``4k`` and ``4kb`` are 4096, ``4kib`` is 4000. None: not a plain size."""
+    found = _BYTES.fullmatch(text.strip())
+    if found is None:
+        return None
+    number, unit, small = found.groups()
+    power = "kmgtp".index(unit.lower()) + 1 if unit else 0
+    return int(number, 0 if number.lower().startswith("0x") else 10) * (1000 if small else 1024) ** power
+
+
+# fio's result
+
+
+def entries_of(jobs: Sequence[Job]) -> list[list[Job]]:
+    """Return the entries of ``jobs`` in fio's result, each with the jobs that it adds up; its name is that of the first.
+
+    ``group_reporting`` adds up the jobs of a group; ``stonewall`` and ``new_group`` begin one.
+    """
+    entries: list[list[Job]] = []
+    group, last = 0, -1
+    for job in jobs:
+        if entries and (job.on("stonewall") or job.on("new_group")):
+            group += 1
+        for _ in range(min(job.number("numjobs") or 1, MOST_LINES)):
+            if job.on("group_reporting") and last == group:
+                entries[-1].append(job)
+            else:
+                entries.append([job])
+            last = group
+    return entries
 
 
 def demands_of(job: str, settings: Sequence[Setting]) -> Iterator[str]:
@@ -185,7 +365,8 @@ def _reason(name: str, value: str) -> str | None:
     if len(_PLACEHOLDER.findall(value)) > 1:
         return "a value of several placeholders"
     if name == "filename":
-        return None if _PLAIN_FILE.fullmatch(bare) else "files that may not be in the lab's folder"
+        plain = all(map(_PLAIN_FILE.fullmatch, _BETWEEN_FILES.split(bare)))
+        return None if plain else "files that may not be in the lab's folder"
     if name in _REASONS:
         return _REASONS[name]
     if name.endswith(("_log", "_logs", "_iolog")):

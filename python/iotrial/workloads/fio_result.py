@@ -37,6 +37,17 @@ def picked(result: dict[str, Any], path: str) -> float:
     raise RequestError(f'fio\'s result has no number "{path}"', hint=near(roots, path))
 
 
+def reads_of(result: Mapping[str, Any]) -> list[int]:
+    """Return the bytes that each entry of the jobs has read; none if an entry does not say."""
+    found = []
+    for job in result.get("jobs") or ():
+        number = measured(job.get("read", {}).get("io_bytes")) if isinstance(job, dict) else None
+        if number is None:
+            return []
+        found.append(int(number))
+    return found
+
+
 def _roots(result: dict[str, Any]) -> Iterator[Any]:
     """Yield the whole result; and if there is a single job, that job, so that its name can be omitted."""
     yield result

@@ -93,7 +93,7 @@ class PagesWork(PastWork, frozen=True, kw_only=True):
         )
 
     def described(self) -> str:
-        of = "a server of its own" if self.serve else f"the server {self.server}"
+        of = "its own server" if self.serve else f"the server {self.server}"
         by = f" by {self.clients} {'browsers' if self.browser else 'clients'}"
         return f"pages of {of}{by}"
 

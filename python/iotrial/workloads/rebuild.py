@@ -90,7 +90,7 @@ class RebuildWork(HasOwnData, Work, frozen=True, kw_only=True):
             ge=2,
             le=16,
             description=(
-                "equal parts whose rates are recorded, the first and last as responses; md reports "
+                "equal parts with a recorded rate each, the first and last as responses; md reports "
                 "progress in sixteenths"
             ),
         ),

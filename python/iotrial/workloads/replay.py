@@ -164,7 +164,7 @@ class ReplayWork(HasOwnData, Work, frozen=True, kw_only=True):
     ] = False
     latencies: Annotated[
         tuple[Call, ...],
-        Meta(max_length=8, description="calls whose latencies are responses of their own"),
+        Meta(max_length=8, description="calls with their latencies as responses"),
     ] = ()
     checksum: Annotated[Line, Meta(description="SHA-256 of the trace; filled in when the study is read")] = ""
     folder: Annotated[

@@ -251,7 +251,7 @@ class StreamWork(FileSet, frozen=True, kw_only=True):
             if self.direct:
                 raise Problem("copy_file_range uses the cache", "direct")
             if self.as_published:
-                raise Problem("copy_file_range does no reads or writes of its own", "as_published")
+                raise Problem("copy_file_range itself neither reads nor writes", "as_published")
 
     def _check_writing(self) -> None:
         if not _SHARE.fullmatch(self.data):
@@ -341,7 +341,7 @@ class StreamWork(FileSet, frozen=True, kw_only=True):
         if self.time_s:
             return 1
         if self.on == "device":
-            # the mounted file system keeps some of its own blocks cached
+            # the mounted file system keeps some of its blocks cached
             return max(1, self.volume_bytes // 2)
         # Streams that share a file each read it with direct I/O; through the cache it is read once.
         apart = self.streams if self.direct or not self.shared else 1

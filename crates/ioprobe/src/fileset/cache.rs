@@ -157,7 +157,7 @@ pub fn warm(request: Warm, registry: &mut Registry) -> Result<Value> {
         Ok(bytes)
     })?;
     if request.names {
-        // A name by which a file has just been opened is cached; a link has an inode of its own.
+        // A name by which a file has just been opened is cached; a link has its own inode.
         let opened = view.is_none() && request.files.is_none();
         for folder in set.folders(view) {
             warm_names(&folder, opened)?;

@@ -50,7 +50,7 @@ impl Writer {
     }
 }
 
-/// Create (or only register) a set. It replaces a set of the same name, whose files are not
+/// Create (or only register) a set. It replaces a set of the same name; its files are not
 /// touched.
 pub fn make(request: MakeSet, registry: &mut Registry) -> Result<Value> {
     let start = Instant::now();

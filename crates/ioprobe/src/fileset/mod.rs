@@ -233,7 +233,7 @@ impl Registry {
 
 // Protection against what another user's command may have put in place of a set's files.
 //
-// File sets belong to the user whose commands work on them, and root then sets modes, truncates and
+// File sets belong to the user that runs the commands, and root then sets modes, truncates and
 // reads by the same names. A name that has become a link would lead root to any file of the
 // machine. So after every command of another user, when none of its processes runs any more, all
 // names of all sets are checked. A set with a name that is neither what it was nor gone is not

@@ -14,11 +14,11 @@ use serde::Serialize;
 use serde_json::{json, Value};
 
 use super::places::Places;
-use super::require_root_for_user;
 use super::stopwatch::Timed;
 use super::stretch::{Spun, Stretch};
 use super::usage::Usage;
 use super::watch::Watch;
+use super::{act_as, require_root_for_user};
 use crate::acknowledge::Listener;
 use crate::clock::{monotonic_ns, Clock};
 use crate::counters::devices::Counters;
@@ -26,14 +26,15 @@ use crate::drain::Drain;
 use crate::error::{last_errno, Error, Result};
 use crate::fileset::cache::Held;
 use crate::fileset::{FileSet, Registry};
+use crate::isolate::Lifeline;
 use crate::process::limit::Limit;
 use crate::process::program::{Environment, Program};
 use crate::process::start::{Starter, Surroundings};
 use crate::process::stragglers;
-use crate::protocol::{CommandJob, Common};
+use crate::protocol::{CommandJob, Common, Stdout};
 use crate::sys::run::{input, rewind};
 use crate::sys::tally;
-use crate::sys::{c_text, memory_file, open, open_at, ResolveFlags};
+use crate::sys::{self, c_text, memory_file, open, open_at, ResolveFlags};
 use crate::trace::bpf::Attached;
 use crate::trace::touched::Touched;
 use crate::trace::Account;
@@ -137,7 +138,7 @@ pub fn run(
     registry: &mut Registry,
     starter: &mut Starter,
     (clock, stretch): (&Clock, &mut Stretch),
-    isolated: bool,
+    (lifeline, isolated): (&Lifeline, bool),
 ) -> Result<Value> {
     let set: Option<&FileSet> = match &common.set {
         Some(name) => Some(registry.get(name)?),
@@ -169,11 +170,16 @@ pub fn run(
         .map(|cwd| places.folder(cwd))
         .transpose()?;
     let stdin = input(own.stdin.as_deref())?;
-    let stdout = match own.keep_output {
-        0 => open("/dev/null", libc::O_WRONLY, 0)?,
-        _ => memory_file(&CString::default())?,
+    let stdout = match (own.keep_output, &own.stdout) {
+        (1.., _) => memory_file(&CString::default())?,
+        (0, Stdout::Pipe | Stdout::Null) => open("/dev/null", libc::O_WRONLY, 0)?,
+        (0, Stdout::Inherit) => sys::inherited_stdout()?,
+        (0, Stdout::File(path)) => {
+            let _borrowed = act_as(common.user, lifeline)?;
+            sys::emptied_file(path, 0o666 & !starter.umask())?
+        }
     };
-    let piped = own.keep_output == 0 && !own.to_null;
+    let piped = own.keep_output == 0 && matches!(own.stdout, Stdout::Pipe);
     let drain = piped.then(Drain::start).transpose()?;
     let stderr = memory_file(&CString::default())?;
     let mut around = Surroundings {

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// A clock whose readings are `step` ticks apart.
+    /// A clock with readings `step` ticks apart.
     fn stepping(step: u64) -> impl Fn() -> u64 {
         let now = Cell::new(0);
         move || {

@@ -1,4 +1,4 @@
-//! A timeout at no cost to the timed part: an interval timer whose signal kills the running
+//! A timeout at no cost to the timed part: an interval timer's signal kills the running
 //! command.
 //!
 //! The probe waits in wait4 and wakes as soon as the command ends, with or without a timeout. There

@@ -60,6 +60,11 @@ impl Starter {
         }
     }
 
+    /// The mask for modes of new files that programs get.
+    pub fn umask(&self) -> mode_t {
+        self.inherited.umask
+    }
+
     /// Start a program as the leader of its own process group. Returns after the exec.
     pub fn start(&mut self, program: &Program, around: &Surroundings) -> Result<pid_t> {
         // SAFETY: the child runs on the stack below, in our memory, while we wait; it touches only

@@ -38,7 +38,7 @@ pub struct Counts {
     pub elsewhere: u64,
     pub read_bytes: u64,
     pub written_bytes: u64,
-    /// Files whose state before the start could only be guessed.
+    /// Files with a guessed state before the start.
     pub guessed: u64,
     /// Operations that the format has no room for: too many threads or files.
     pub beyond: u64,
@@ -93,7 +93,7 @@ pub struct Decoder<W: Write> {
     uring: Option<UringWords>,
     /// When the recording began, on the kernel's clock. What ended before is not in it.
     begin_ns: u64,
-    /// The task whose execve begins the recording.
+    /// The task with the execve that begins the recording.
     awaited: Option<u32>,
     tasks: HashMap<u32, Task>,
     /// By process: its number in the trace.

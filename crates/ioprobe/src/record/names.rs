@@ -93,7 +93,7 @@ pub struct Names {
     /// Symbolic links inside, with their targets.
     links: HashMap<Rc<[u8]>, Vec<u8>>,
     folders: HashMap<Vec<u8>, Vec<u8>>,
-    /// Devices whose file systems do not tell where files are.
+    /// Devices with file systems that do not report where files are.
     without_extents: HashSet<u32>,
     /// Whether all names of the start are known.
     pub complete: bool,

@@ -2,8 +2,8 @@
 //! is below it.
 //!
 //! Without it, an orphan of the server would become the probe's child and be indistinguishable from
-//! what a command has left behind. It reaps, and reports how the server itself ended; no other
-//! process learns that. When the probe dies, the kernel kills the reaper, and with it the server.
+//! what a command has left behind. It reaps, and reports how the server itself ended; only it
+//! learns that. When the probe dies, the kernel kills the reaper, and with it the server.
 
 use crate::error::Doing;
 use crate::isolate::end_with;

@@ -1,5 +1,5 @@
 //! Everything that acts on the machine for knobs, caches and places. This module: system calls
-//! whose errors name the action and its object.
+//! with errors that name the action and its object.
 //!
 //! All of this runs outside timed parts. Descriptors are close-on-exec, so that no command inherits
 //! a lab's image.
@@ -16,7 +16,7 @@ pub mod run;
 pub mod tally;
 
 use std::ffi::{CStr, CString};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use libc::{c_int, c_long, c_uint, pid_t};
 use rustix::event::{poll, PollFd, PollFlags};
@@ -56,6 +56,41 @@ pub fn try_open(path: &CStr, flags: c_int, mode: c_uint) -> std::result::Result<
 pub fn open(path: &str, flags: c_int, mode: c_uint) -> Result<OwnedFd> {
     try_open(&c_text(path)?, flags, mode)
         .map_err(|errno| Error::errno(format!("open {path}"), errno))
+}
+
+/// Environment variable with the descriptor that is the standard output of the process that started the probe.
+const STDOUT: &str = "IOTRIAL_STDOUT";
+
+/// Duplicate the standard output of the process that started the probe; its own carries answers.
+pub fn inherited_stdout() -> Result<OwnedFd> {
+    let number = std::env::var(STDOUT)
+        .ok()
+        .and_then(|text| text.parse::<RawFd>().ok())
+        .filter(|&number| number > 2)
+        .ok_or_else(|| Error::bad(format!("stdout inherit: {STDOUT} names no descriptor")))?;
+    // SAFETY: the descriptor was passed for this, and stays open as long as the process.
+    let passed = unsafe { BorrowedFd::borrow_raw(number) };
+    let doing = || "use the inherited standard output";
+    // Programs get it as their standard output only.
+    rustix::io::fcntl_setfd(passed, rustix::io::FdFlags::CLOEXEC).doing(doing)?;
+    rustix::io::fcntl_dupfd_cloexec(passed, 3).doing(doing)
+}
+
+/// Make or empty a regular file for writing, as a shell does for `> FILE`.
+pub fn emptied_file(path: &str, mode: c_uint) -> Result<OwnedFd> {
+    // Not emptied before it is known to be a regular file; without waiting for the reader of a FIFO.
+    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = open(path, flags, mode)?;
+    let doing = || format!("write to {path}");
+    let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&file).doing(doing)?.st_mode);
+    if !kind.is_file() {
+        return Err(Error::unsupported(format!(
+            "write to {path}: not a regular file"
+        )));
+    }
+    rustix::fs::ftruncate(&file, 0).doing(doing)?;
+    rustix::fs::fcntl_setfl(&file, OFlags::empty()).doing(doing)?;
+    Ok(file)
 }
 
 /// openat2(2). The error is the errno.

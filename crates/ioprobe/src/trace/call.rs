@@ -30,7 +30,7 @@ pub struct Times {
     pub total_ns: u64,
     /// By `bar`; empty, or `BARS` counts.
     pub bars: Vec<u64>,
-    /// Events that ended, but whose start was not seen.
+    /// Events that ended without a start being seen.
     pub untimed: u64,
 }
 

@@ -140,7 +140,7 @@ impl Use {
 pub struct Touched {
     inside: Vec<PathBuf>,
     devices: HashSet<u64>,
-    /// The file system whose files are inside wherever they lie, as in st_dev.
+    /// The file system that counts as inside everywhere, as in st_dev.
     file_system: Option<u64>,
     /// The folder that it is started in. Looking at it or its parents does not count as use.
     stands_in: Option<PathBuf>,
@@ -165,7 +165,7 @@ struct Pending {
 impl Touched {
     /// Start with an empty record. `inside`: the folders of the lab; `devices`: block devices of
     /// the lab, as in /sys/block.
-    /// `file_system`: MAJOR:MINOR of one whose files count as the lab's. `since_ns`: files changed
+    /// `file_system`: MAJOR:MINOR of one that counts as the lab's. `since_ns`: files changed
     /// since then, in ns since 1970, were made for this run.
     pub fn new(
         inside: &[String],
@@ -550,9 +550,9 @@ impl Touched {
     /// many of them were opened or listed; `bytes` moved; `read`: data of files that the command
     /// had not written itself, each byte once; `held`: their size. `outside` is the same for other paths, and names
     /// those with the most bytes, with those of the system last. Of a file system, `inside` names
-    /// the files that were opened or whose data were moved, without programs and the system's, with
-    /// the bytes that calls were seen to read, 0 if it was changed. `rewritten`: files whose earlier
-    /// content was read and that were changed, so that a run leaves something to the next one.
+    /// the files that were opened or had data moved, without programs and the system's, with
+    /// the bytes that calls were seen to read, 0 if it was changed. `rewritten`: files with
+    /// earlier content that was read and changed, so that a run leaves something to the next one.
     pub fn report(&self) -> Report {
         let sum = |used: &BTreeMap<PathBuf, Use>| Sum {
             files: used.len(),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from iotrial.audits.claims import parse_claim
@@ -57,9 +57,26 @@ def read(sources: Sequence[Source], options: ReadOptions, *, form: str | None = 
     imported = []
     for source in with_stems(sources):
         chosen = formats()[form] if form is not None else detect(source)
-        imported.append((chosen, chosen.read(source, options)))
+        imported.append((chosen, _noted(source, chosen, chosen.read(source, options))))
     imported = _settled(imported, options)
     return _merged(sources, imported, options)
+
+
+def _noted(source: Source, form: Format, part: Imported) -> Imported:
+    """Add that a program's lines end without a line end, as those of a file that was cut off do."""
+    if form.rank >= TABLES or source.text.endswith("\n") or source.text.lstrip().startswith(("{", "<")):
+        return part
+    return replace(
+        part, notes=(*part.notes, f"{source.name} ends within a line: its last number may be cut off")
+    )
+
+
+def _copies(sources: Sequence[Source]) -> Iterator[str]:
+    """Name files that have the same text as an earlier one."""
+    seen: dict[str, str] = {}
+    for source in sources:
+        if (first := seen.setdefault(source.text, source.name)) != source.name:
+            yield f"{source.name} has the same content as {first}"
 
 
 def _settled(
@@ -99,7 +116,7 @@ def _merged(
         traced=_first(part.traced for part in parts),
         title=_first(part.title for part in parts) or "",
         study=_first(part.study for part in parts),
-        notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+        notes=tuple(dict.fromkeys([*_copies(sources), *(note for part in parts for note in part.notes)])),
         unread=tuple(dict.fromkeys(note for part in parts for note in part.unread))[:50],
         group_column=_first(part.group_column for part in parts) or "",
         columns=_first(part.columns for part in parts) or "",

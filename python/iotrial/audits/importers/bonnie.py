@@ -22,37 +22,67 @@ _LINE_1 = re.compile(r"[^,]{1,200},[0-9]{1,9}[MGk]?,(?:[0-9.+]{0,12},){11,13}[^,
 _SIZE = re.compile(r"[0-9]{1,9}[MGkT]?(?::[0-9a-zMGk]{0,12}){0,4}")
 _CELL = re.compile(r"(?:\++|[0-9]{1,12}(?:\.[0-9]{1,6})?[kMmgG]?)")
 _LATENCY = re.compile(r"([0-9]{1,12})(us|ms|s)")
-_FEWEST_FIELDS = 14  # up to and including the seeks
+_FEWEST_COMMAS = 5
+#: cells in a row of the text table, without and with the tests of single characters
+_CELLS = (8, 12)
+_LATENCIES = (4, 6)
 _SCALE = {"k": 1.0, "m": 1024.0, "g": 1024.0**2}
 _TOO_FAST = "+++ in {0} places: too fast to be measured, so not in this audit"
 
 
 def recognises(text: str) -> bool:
     lines = text.split("\n", 400)[:400]
-    return any(len(line) < 2000 and _LINE_2.fullmatch(line) for line in lines) or (
+    return any(len(line) < 2000 and (_LINE_2.fullmatch(line) or _is_old(line)) for line in lines) or (
         "Sequential Output" in text[: 1 << 16] and "Sequential Input" in text[: 1 << 16]
     )
+
+
+def _is_old(line: str) -> bool:
+    """Return whether a line is one of bonnie++ 1.03: a size in the second field, and as many fields as it prints."""
+    fields = line.strip().split(",")
+    return _whole(fields, newer=False) and fields[1][-1:] in ("M", "G") and bool(_LINE_1.fullmatch(line.strip()))
 
 
 def read(source: Source, _: ReadOptions) -> Imported:
     lines = [line for line in source.text.split("\n")[:MAX_ROWS] if len(line) < 2000]
     observations: list[Observation] = []
+    unread: list[str] = []
     fast = 0
     rows = [line for line in lines if _LINE_2.fullmatch(line.strip())]
     older = [line for line in lines if line not in rows and _LINE_1.fullmatch(line.strip())]
     for line in (*rows, *older):
         fields = line.strip().split(",")
-        if len(fields) < _FEWEST_FIELDS:
+        if not _whole(fields, newer=line in rows):
+            unread.append(f"{source.name}: {len(fields)} fields of a line that is cut off ({line.strip()[:40]})")
             continue
         observations += _of_fields(source, fields, newer=line in rows)
         fast += sum("+++" in field for field in fields)
+    unread += [
+        f"{source.name}: a line that is cut off or damaged ({line.strip()[:40]})"
+        for line in lines
+        if line.count(",") > _FEWEST_COMMAS and line not in (*rows, *older) and "format_version" not in line
+    ]
     if not observations:
         for group, size, words, text in _table(lines):
+            latencies = all(map(_LATENCY.fullmatch, words))
+            if len(words) not in (_LATENCIES if latencies else _CELLS) or not (
+                latencies or all(map(_CELL.fullmatch, words))
+            ):
+                unread.append(f"{source.name}: a row that is cut off or damaged ({' '.join(words)[:60]})")
+                continue
             observations += _of_words(source, group, size, words, text)
             fast += sum("+++" in word for word in words)
     if not observations and not fast:
-        raise RequestError(f"{source.name}: contains no bonnie++ result")
-    return Imported(tuple(observations), unread=(_TOO_FAST.format(fast),) if fast else ())
+        raise RequestError(
+            f"{source.name}: contains no bonnie++ result{''.join(f' ({line})' for line in unread[:1])}"
+        )
+    unread += [_TOO_FAST.format(fast)] if fast else []
+    return Imported(tuple(observations), unread=tuple(unread))
+
+
+def _whole(fields: Sequence[str], *, newer: bool) -> bool:
+    """Return whether a line has all fields of its version: 1.03 has 14 or, with the tests of files, 27."""
+    return len(fields) >= 48 if newer else len(fields) in (14, 27)
 
 
 def _of_fields(source: Source, fields: Sequence[str], *, newer: bool) -> Iterator[Observation]:
@@ -91,30 +121,35 @@ def _condition(pairs: Sequence[tuple[str, str]]) -> Condition:
 
 def _table(lines: Sequence[str]) -> Iterator[tuple[str, str, list[str], str]]:
     """Yield the rows of the text tables: name, size or number of files, cells; and the header above them."""
-    header = ""
+    header = group = size = ""
     for line in lines:
         if "--Sequential" in line or "/sec %CP" in line:
             header = line if "--Sequential" in line or not header else header + line
             continue
         words = line.split()
-        if not header or len(words) < 6 or words[0] in ("Latency", "Version"):
-            continue
+        if header and size and words[:1] == ["Latency"]:
+            yield group, size, words[1:], header
         at = next((i for i in range(len(words)) if _SIZE.fullmatch(words[i]) and i <= 1), None)
-        cells = words[at + 1 :] if at is not None else []
-        if at is not None and len(cells) >= 4 and all(_CELL.fullmatch(cell) for cell in cells):
-            yield words[0] if at else "", words[at], cells, header
+        if header and at is not None and len(words) > at + 1:
+            group, size = words[0] if at else group, words[at]
+            yield group, size, words[at + 1 :], header
 
 
 def _of_words(
     source: Source, group: str, size: str, words: Sequence[str], header: str
 ) -> Iterator[Observation]:
     group = source.label or label(group or source.stem)
-    values = words[0::2]
+    latencies = [match for word in words if (match := _LATENCY.fullmatch(word))]
+    values = latencies or words[0::2]
     names: Sequence[str] = _FILES if "Create" in header else _IO
+    condition = _condition([("files" if names is _FILES else "size", size)])
     if names is _IO and len(values) == 4:  # -f: no per-character tests
         names = ("put_block", "rewrite", "get_block", "seeks")
-    condition = _condition([("files" if names is _FILES else "size", size)])
-    for name, word in zip(names, values, strict=False):
+    if latencies:
+        for name, match in zip(names, latencies, strict=False):
+            yield Observation(group, f"{name}_latency", match[2], float(match[1]), condition, step=1.0)
+        return
+    for name, word in zip(names, words[0::2], strict=False):
         scale = 1.0 if name == "seeks" or names is _FILES else _SCALE.get(word[-1].lower(), 1.0)
         value = measured(word.rstrip("kMmgG"))
         if value:

@@ -120,16 +120,18 @@ def is_unit(text: str) -> bool:
     )
 
 
-def marks_of(columns: Mapping[str, Sequence[str]]) -> dict[str, Mark]:
-    """Return the decimal mark of each column."""
-    if not any("," in cell or cell.count(".") > 1 for cells in columns.values() for cell in cells):
+def marks_of(columns: Mapping[str, Sequence[str]], *, semicolons: bool = False) -> dict[str, Mark]:
+    """Return the decimal mark of each column. ``semicolons`` separate them, as where commas are decimal marks."""
+    if not semicolons and not any(
+        "," in cell or cell.count(".") > 1 for cells in columns.values() for cell in cells
+    ):
         return dict.fromkeys(columns, Mark.POINT)
     marks = {name: _marks_in(cells) for name, cells in columns.items()}
     sure = {next(iter(found)) for found in marks.values() if len(found) == 1}
-    return {name: _mark(marks[name], cells, sure) for name, cells in columns.items()}
+    return {name: _mark(marks[name], cells, sure, semicolons) for name, cells in columns.items()}
 
 
-def _mark(marks: set[Mark], cells: Sequence[str], sure: set[Mark]) -> Mark:
+def _mark(marks: set[Mark], cells: Sequence[str], sure: set[Mark], semicolons: bool) -> Mark:
     if len(marks) == 1:
         return next(iter(marks))
     if len(marks) > 1:
@@ -137,8 +139,8 @@ def _mark(marks: set[Mark], cells: Sequence[str], sure: set[Mark]) -> Mark:
     unclear = {mark for cell in cells if (mark := _in_threes(cell)) is not None}
     if not unclear:
         return Mark.POINT
-    if unclear == {Mark.POINT}:  # 1.234 is a number with three decimals, unless the table has decimal commas
-        return Mark.UNCLEAR if Mark.COMMA in sure else Mark.POINT
+    if unclear == {Mark.POINT}:  # 1.234 is a number with three decimals, unless commas may be the decimal marks
+        return Mark.UNCLEAR if Mark.COMMA in sure or (semicolons and Mark.POINT not in sure) else Mark.POINT
     return next(iter(sure)) if len(sure) == 1 else Mark.UNCLEAR
 
 

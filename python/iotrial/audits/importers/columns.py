@@ -14,15 +14,24 @@ from dataclasses import dataclass, replace
 from iotrial.audits.importers.cells import DECIMALS, Mark, is_missing, is_unit, marks_of, parse_cell, unclear
 from iotrial.audits.importers.contract import ReadOptions
 from iotrial.audits.importers.iozone import TESTS
-from iotrial.audits.importers.table import ROLES, Table
+from iotrial.audits.importers.table import (
+    CENTRES,
+    EXTREMES,
+    PERCENTILE,
+    ROLES,
+    SPREADS,
+    Table,
+    is_statistic,
+)
 from iotrial.errors import RequestError, UnknownName
-from iotrial.units import converted
+from iotrial.units import converted, scale_of
 
 #: suffixes of column names, longest first
 _UNITS = (
     ("mib_per_s", "MiB/s"), ("mb_per_s", "MB/s"), ("kib_per_s", "KiB/s"), ("kb_per_s", "kB/s"), ("gb_per_s", "GB/s"),
     ("bytes_per_s", "B/s"), ("ops_per_s", "1/s"), ("per_s", "1/s"), ("mb_s", "MB/s"), ("mib_s", "MiB/s"),
-    ("kib_s", "KiB/s"), ("kb_s", "kB/s"), ("mbps", "MB/s"), ("iops", "1/s"), ("seconds", "s"), ("percent", "%"),
+    ("kib_s", "KiB/s"), ("kb_s", "kB/s"), ("iops", "1/s"), ("rps", "1/s"), ("tps", "1/s"),
+    ("qps", "1/s"), ("seconds", "s"), ("percent", "%"),
     ("minutes", "min"), ("secs", "s"), ("sec", "s"), ("min", "min"), ("ms", "ms"), ("us", "us"), ("ns", "ns"),
     ("s", "s"), ("kib", "KiB"), ("mib", "MiB"), ("gib", "GiB"), ("kb", "kB"), ("mb", "MB"), ("gb", "GB"),
     ("bytes", "B"),
@@ -85,29 +94,6 @@ _VALUE_WORDS = frozenset(
     }
     | {"duration", "value", "result", "mean", "median", "speed", "calls", "errors", "iops", "score", "used"}
 )
-#: of a column's name: what no run has, and what says nothing about a level
-_SPREADS = frozenset(
-    {
-        "stddev",
-        "sd",
-        "std",
-        "stdev",
-        "stderr",
-        "se",
-        "cv",
-        "ci",
-        "iqr",
-        "variance",
-        "deviation",
-        "±",
-        "σ",
-        "+/-",
-    }
-    | {"relative", "ratio", "speedup", "range"}
-)
-_EXTREMES = frozenset({"min", "max", "minimum", "maximum", "lowest", "highest", "best", "worst"})
-_CENTRES = frozenset({"mean", "avg", "average", "median", "geomean"})
-_PERCENTILE = re.compile(r"(?:p|perc|percentile)_?[0-9]{1,3}(?:[._][0-9]+)?|[0-9]{1,2}(?:\.[0-9]+)?(?:th|%)")
 _RESPONSES = frozenset({"real", "user", "sys", "wall", "elapsed", "system", "mean", "median"})
 
 
@@ -160,7 +146,7 @@ def find_layout(table: Table, options: ReadOptions) -> Layout:
             name for name, role in zip(table.columns, options.columns, strict=True) if role == "ignore"
         }
     cells = {name: table.cells(name) for name in table.columns if name not in ignored}
-    marks = _marks(table.name, cells, options.decimal or directives.get("decimal"))
+    marks = _marks(table, cells, options.decimal or directives.get("decimal"))
     empty = tuple(name for name, column in cells.items() if all(map(is_missing, column)))
     left = [name for name in cells if name not in empty]
     numeric = [name for name in left if _is_numeric(name, cells[name], marks[name])]
@@ -191,7 +177,11 @@ def find_layout(table: Table, options: ReadOptions) -> Layout:
         if name in cells and marks[name] is Mark.UNCLEAR:
             raise unclear(name, cells[name], table.name)
     rest = [name for name in left if name not in columns and name not in taken and name not in aside]
-    group = group or _group(rest, columns, conditions)
+    if not (columns and (conditions or options.columns)):
+        aside |= {name: "decimal numbers of unknown meaning" for name in rest if _is_unknown(name, numeric, cells)}
+        rest = [name for name in rest if name not in aside or name == group]
+    named = [name for name in rest if not all(map(is_statistic, filter(None, cells[name])))]
+    group = group or _group(named, columns, conditions)
     unit = options.unit or directives.get("unit")
     values = _distinct(_values(columns, group, unit, directives.get("response")))
     if not conditions and not options.columns:
@@ -232,7 +222,7 @@ def _by_roles(table: Table, options: ReadOptions) -> ReadOptions:
 
 
 def _words(name: str) -> set[str]:
-    return set(re.split(r"[\s_\[\](),-]+", name.casefold())) - {""}
+    return set(re.split(r"[\s_\[\](),]+|-(?=\w)", name.casefold())) - {""}
 
 
 def _statistic(name: str, among: Collection[str]) -> set[str]:
@@ -242,13 +232,13 @@ def _statistic(name: str, among: Collection[str]) -> set[str]:
     first = (
         {"first", "last"} if name.casefold().endswith(("[first]", "[last]")) else set()
     )  # of elbencho's workers
-    return {word for word in words if word in _EXTREMES | _CENTRES | first or _PERCENTILE.fullmatch(word)}
+    return {word for word in words if word in EXTREMES | CENTRES | first or PERCENTILE.fullmatch(word)}
 
 
 def _minimum(name: str, among: Collection[str]) -> bool:
     rest = _words(name) - {"min"}
     return any(
-        rest < _words(other) and (_words(other) - rest) <= _EXTREMES | _CENTRES
+        rest < _words(other) and (_words(other) - rest) <= EXTREMES | CENTRES
         for other in among
         if other != name
     )
@@ -256,18 +246,18 @@ def _minimum(name: str, among: Collection[str]) -> bool:
 
 def _statistics(names: Sequence[str], values: Sequence[str]) -> dict[str, str]:
     """Columns that hold no runs, and why: spreads and ratios; extremes, where the table has a mean or a median."""
-    found = {name: "a spread or a ratio" for name in names if _words(name) & _SPREADS}
-    if any(_statistic(name, names) & _CENTRES for name in values):
-        extremes = [name for name in values if _statistic(name, names) & _EXTREMES]
+    found = {name: "a spread or a ratio" for name in names if _words(name) & SPREADS}
+    if any(_statistic(name, names) & CENTRES for name in values):
+        extremes = [name for name in values if _statistic(name, names) & EXTREMES]
         found |= dict.fromkeys(extremes, "an extreme of the runs")
     return found
 
 
-def _marks(name: str, cells: Mapping[str, Sequence[str]], decimal: str | None) -> dict[str, Mark]:
+def _marks(table: Table, cells: Mapping[str, Sequence[str]], decimal: str | None) -> dict[str, Mark]:
     if decimal is None:
-        return marks_of(cells)
+        return marks_of(cells, semicolons=table.semicolons)
     if decimal not in DECIMALS:
-        raise UnknownName("decimal mark", decimal[:60], DECIMALS, where=name)
+        raise UnknownName("decimal mark", decimal[:60], DECIMALS, where=table.name)
     return dict.fromkeys(cells, DECIMALS[decimal])
 
 
@@ -361,9 +351,9 @@ def split_unit(name: str) -> tuple[str, str]:
     """Return a column's name without its unit, and the unit ("" if there is none)."""
     if (match := _IN_BRACKETS.fullmatch(name)) and is_unit(match[2].strip()):
         return match[1], match[2].strip()
-    head, _, tail = name.rpartition(" ")
-    if head and "/" in tail and is_unit(tail):
-        return head, tail
+    head, _, tail = name.replace("_", " ").rpartition(" ")
+    if head and ("/" in tail or tail.endswith("ps")) and scale_of(tail):
+        return name[: len(head)], tail
     folded = name.casefold().replace(" ", "_")
     for end, unit in _UNITS:
         if folded == end:
@@ -375,7 +365,7 @@ def split_unit(name: str) -> tuple[str, str]:
 
 def _value_columns(numeric: Sequence[str]) -> list[str]:
     """Return the numeric columns whose names suggest measurements; else the last of them."""
-    spread_free = [name for name in numeric if not _words(name) & _SPREADS]
+    spread_free = [name for name in numeric if not _words(name) & SPREADS]
     repeats = [name for name in spread_free if _REPEAT.fullmatch(split_unit(name)[0])]
     if len(repeats) > 1:
         return repeats
@@ -411,6 +401,11 @@ def _are_responses(parts: Sequence[tuple[str, str, str]]) -> bool:
     if len(stems & set(TESTS)) > 1 or len(stems & _RESPONSES) > 1:
         return True
     return len({unit for _, _, unit in parts}) == len(parts)
+
+
+def _is_unknown(name: str, numeric: Collection[str], cells: Mapping[str, Sequence[str]]) -> bool:
+    """Return whether a column holds decimal numbers, but its name is none of a condition: no level of anything."""
+    return name in numeric and not _is_condition(name) and any(re.search("[.,][0-9]", cell) for cell in cells[name])
 
 
 def _group(rest: Sequence[str], columns: Sequence[str], conditions: Sequence[str]) -> str | None:

@@ -108,10 +108,12 @@ def _documents(source: Source, unread: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def _final(source: Source, documents: list[dict[str, Any]], unread: list[str]) -> list[dict[str, Any]]:
-    """Without the interim reports of ``--status-interval``, which count up to the final one."""
-    kept = []
+    """Without copies and the interim reports of ``--status-interval``, which count up to the final one."""
+    kept: list[dict[str, Any]] = []
     for at, document in enumerate(documents):
-        if at + 1 < len(documents) and _goes_on(document, documents[at + 1]):
+        if document in kept:
+            unread.append(f"{source.name}: result {at + 1} of {len(documents)} (a copy of an earlier one)")
+        elif at + 1 < len(documents) and _goes_on(document, documents[at + 1]):
             unread.append(
                 f"{source.name}: result {at + 1} of {len(documents)} (an interim report of the run in the next one)"
             )

@@ -41,7 +41,10 @@ _REPORTS = {
     "re-fread": "freread",
 }
 _HEADER = re.compile(r"\s*k?B\s+reclen\s+write\s+rewrite\b.*", re.I)
-_ROW = re.compile(r"(\s*[0-9]{1,12}\s+[0-9]{1,9})((?:\s+[0-9]{1,12})*)\s*")
+#: from this many digits on two numbers of 8 touch each other, as 3.4xx prints them
+_TOUCHING, _WIDTH = 10, 8
+_ROW = re.compile(r"(\s*[0-9]{1,12}\s+[0-9]{1,9})((?:\s+[0-9]{1,120})*)\s*")
+_POSITIONED = re.compile(r"^\s*Command line used:.* -i ?(?:9|1[0-2])\b", re.M)
 _REPORT = re.compile(r'"(.{1,40}) report"\s*', re.I)
 _HEADING = re.compile(r'\s*"[^"0-9][^"]*".*')
 _THROUGHPUT = re.compile(
@@ -62,6 +65,11 @@ def read(source: Source, _: ReadOptions) -> Imported:
     lines = [line for line in source.text.split("\n")[:MAX_ROWS] if len(line) < 20_000]
     unit = _unit(source.text)
     unread: list[str] = []
+    if _POSITIONED.search(source.text):
+        raise RequestError(
+            f"{source.name}: iozone prints pwrite and pread below the names of write and read",
+            hint="run iozone without -i 9 to -i 12",
+        )
     found = [*_tables(source.name, lines, unread), *(("", row) for row in _sums(lines))]
     if not found:
         found = [("", row) for row in _reports(lines)]
@@ -84,6 +92,8 @@ def read(source: Source, _: ReadOptions) -> Imported:
     kept = tuple(one for one in observations if one.value > 0.0)
     if len(kept) < len(found):
         unread.append("a value of 0 is a test that was not run, or was too fast for the clock")
+    if "Iozone: Performance Test" in source.text and "iozone test complete" not in source.text:
+        unread.append(f"{source.name}: what followed its last line (iozone ends with 'iozone test complete')")
     return Imported(kept, unread=tuple(unread))
 
 
@@ -136,7 +146,7 @@ def _columns(header: str) -> list[tuple[int, str]]:
 
 def _by_column(line: str, start: int, columns: Sequence[tuple[int, str]]) -> list[tuple[str, float]] | None:
     """The numbers after ``start``, each with the test above it; None if one stands below none or below two."""
-    words = [(word.end(), float(word[0])) for word in re.finditer(r"[0-9]+", line[start:])]
+    words = [one for word in re.finditer(r"[0-9]+", line[start:]) for one in _apart(word[0], word.end())]
     if len(words) == len(columns):  # wide numbers push the others to the right
         return [(test, value) for (_, test), (_, value) in zip(columns, words, strict=True)]
     found: dict[str, float] = {}
@@ -146,6 +156,14 @@ def _by_column(line: str, start: int, columns: Sequence[tuple[int, str]]) -> lis
             return None
         found[test] = value
     return list(found.items())
+
+
+def _apart(digits: str, end: int) -> Iterator[tuple[int, float]]:
+    """Numbers that touch, each with where it ends: all but the first fill their columns."""
+    if len(digits) >= _TOUCHING:
+        yield from _apart(digits[:-_WIDTH], end - _WIDTH)
+        digits = digits[-_WIDTH:]
+    yield end, float(digits)
 
 
 def _reports(lines: Sequence[str]) -> Iterator[Row]:

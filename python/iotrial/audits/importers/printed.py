@@ -10,14 +10,17 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 
 from iotrial.audits.importers.contract import MAX_ROWS, Format, Imported, ReadOptions, Source, label
 from iotrial.audits.model import Observation
 from iotrial.errors import RequestError
 from iotrial.units import measured
 
-_NUMBER = r"(?P<value>[0-9]+(?:\.[0-9]+)?)"
+_NUMBER = r"(?P<value>[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)"
 _LONGEST_LINE = 1000
+#: go's units: names of responses, and their units
+_GO_UNITS = {"ns/op": ("time", "ns"), "MB/s": ("rate", "MB/s"), "B/op": ("memory", "B"), "allocs/op": ("allocations", "1")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +34,14 @@ class _Result:
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """``sure``: a line only this program prints; ``results``: its lines with numbers; ``parts``: headings (conditions)."""
+    """``sure``: a line only this program prints; ``like``: what a line with a result holds, even a damaged one.
+
+    ``results``: its lines with numbers; ``parts``: headings (conditions).
+    """
 
     title: str
     sure: re.Pattern[str]
+    like: re.Pattern[str]
     results: tuple[_Result, ...]
     parts: tuple[re.Pattern[str], ...] = ()
 
@@ -43,28 +50,42 @@ def _line(pattern: str, response: str = "", unit: str = "") -> _Result:
     return _Result(re.compile(pattern), response, unit)
 
 
+_GO = r"(?P<benchmark>Benchmark\S{0,150})\s+[0-9]+\s+"
 _YCSB = r"\[(?P<operation>[A-Z][A-Z_-]{0,40})\], "
 _PROGRAMS = (
     _Program(
         "dd",
-        re.compile(r"[0-9]+ bytes (?:\(.{1,40}\) )?copied, [0-9.e+-]+ s, "),
-        (_line(rf"(?P<bytes>[0-9]+) bytes (?:\(.{{1,40}}\) )?copied, {_NUMBER} s, .*", "time", "s"),),
+        re.compile(r"[0-9]+ bytes (?:\(.{1,40}\) )?(?:copied, [0-9.e+-]+ s|transferred in [0-9.]+ sec)"),
+        re.compile("bytes.*(?:copied|transferred)"),
+        (
+            _line(rf"(?P<bytes>[0-9]+) bytes (?:\(.{{1,40}}\) )?copied, {_NUMBER} s(?:econds)?, .*", "time", "s"),
+            _line(rf"(?P<bytes>[0-9]+) bytes transferred in {_NUMBER} secs? .*", "time", "s"),
+        ),
     ),
     _Program(
         "the shell's time",
-        re.compile(r"real\s+[0-9]+m[0-9]+[.,][0-9]+s"),
-        (_line(r"(?P<response>real|user|sys)\s+(?P<minutes>[0-9]+)m(?P<value>[0-9]+(?:[.,][0-9]+)?)s", "", "s"),),
+        re.compile(r"real\s+(?:[0-9]+m[0-9]+[.,][0-9]+s|[0-9]+[.,][0-9]+$)"),
+        re.compile(r"\b(?:real|user|sys)\s+[0-9]"),
+        (
+            _line(r"(?P<response>real|user|sys)\s+(?P<minutes>[0-9]+)m(?P<value>[0-9]+(?:[.,][0-9]+)?)s", "", "s"),
+            _line(r"(?P<response>real|user|sys)\s+(?P<value>[0-9]+[.,][0-9]+)", "", "s"),
+        ),
     ),
     _Program(
         "hdparm -t and -T",
         re.compile(r"\s*Timing (?:cached|buffered disk|O_DIRECT (?:cached|disk)) reads:.*"),
+        re.compile("Timing .*="),
         (_line(rf"Timing (?P<test>[A-Za-z_ ]+):.*=\s*{_NUMBER} (?P<unit>[MGk]B/sec)", "rate"),),
         parts=(re.compile(r"(?P<device>/dev/\S{1,60}):"),),
     ),
     _Program(
         "sysbench",
         re.compile(r"sysbench [0-9][0-9.]*.* \(using .*\)"),
+        re.compile(r"(?:read|written), MiB/s:|/s:|per second:|transactions:|MiB/sec|avg:|percentile:"),
         (
+            _line(rf"avg:\s+{_NUMBER}", "latency_average", "ms"),
+            _line(rf"(?P<response>[0-9]+th percentile):\s+{_NUMBER}", "", "ms"),
+            _line(rf".* MiB transferred \({_NUMBER} MiB/sec\)", "transferred", "MiB/s"),
             _line(rf"(?P<response>read|written), (?P<unit>MiB/s):\s+{_NUMBER}"),
             _line(rf"(?P<response>reads|writes|fsyncs)/s:\s+{_NUMBER}", "", "1/s"),
             _line(rf"events per second:\s+{_NUMBER}", "events", "1/s"),
@@ -78,6 +99,7 @@ _PROGRAMS = (
     _Program(
         "pgbench",
         re.compile(r"number of transactions actually processed: .*"),
+        re.compile("tps = |latency average = "),
         (
             _line(rf"latency average = {_NUMBER} ms", "latency_average", "ms"),
             _line(rf"tps = {_NUMBER} \((?:without initial|excluding) connection.{{1,20}}\)", "tps", "1/s"),
@@ -89,15 +111,16 @@ _PROGRAMS = (
     ),
     _Program(
         "go test -bench",
-        re.compile(r"Benchmark\S*\s+[0-9]+\s+[0-9.]+ ns/op.*"),
-        (
-            _line(rf"(?P<benchmark>Benchmark\S{{0,150}})\s+[0-9]+\s+{_NUMBER} ns/op.*", "time", "ns"),
-            _line(rf"(?P<benchmark>Benchmark\S{{0,150}})\s+[0-9]+\s.*\s{_NUMBER} MB/s.*", "rate", "MB/s"),
+        re.compile(r"Benchmark\S*\s+[0-9]+\s+[0-9.]+ \S+/op.*"),
+        re.compile(r"^Benchmark\S*\s+\S"),
+        tuple(
+            _line(rf"{_GO}(?:\S+ \S+\s+){{{at}}}{_NUMBER} (?P<unit>[A-Za-z%]\S{{0,40}})(?:\s+\S+ \S+)*") for at in range(8)
         ),
     ),
     _Program(
         "YCSB",
         re.compile(r"\[OVERALL\], Throughput\(ops/sec\), .*"),
+        re.compile(r"\], \S+\((?:us|ms|ops/sec)\)"),
         (
             _line(rf"{_YCSB}Throughput\(ops/sec\), {_NUMBER}", "throughput", "1/s"),
             _line(rf"{_YCSB}(?P<response>[A-Za-z0-9.]{{1,40}})\((?P<unit>us|ms)\), {_NUMBER}"),
@@ -106,6 +129,7 @@ _PROGRAMS = (
     _Program(
         "db_bench",
         re.compile(r"[a-z]\w{2,40}\s+:\s+[0-9.]+ micros/op.*"),
+        re.compile("micros/op"),
         (
             _line(rf"(?P<benchmark>[a-z]\w{{2,40}})\s+:\s+{_NUMBER} micros/op.*", "time", "us"),
             _line(rf"(?P<benchmark>[a-z]\w{{2,40}})\s+:.*\s{_NUMBER} MB/s.*", "rate", "MB/s"),
@@ -114,37 +138,37 @@ _PROGRAMS = (
     _Program(
         "CrystalDiskMark or KDiskMark",
         re.compile(r".*(?:CrystalDiskMark|KDiskMark) .*"),
+        re.compile(r"\)\s*:.*[MG]B/s"),
         (_line(rf"(?P<test>(?:SEQ|RND|Sequential|Random)\s.{{1,60}}?\S)\s*:\s+{_NUMBER} (?P<unit>[MG]B/s).*", "rate"),),
         parts=(re.compile(r"\s*\[(?P<direction>Read|Write|Mix)\].*"),),
     ),
 )  # fmt: skip
 
 
+_OWN_TABLE = "write the figure of each run into a table (docs/auditing.md)"
+_SAMPLES = "its lines are samples over time, not repeats: import the result of each run of the work instead"
+_FIO = "run fio with --output-format=json"
+_TIME = "time each run with bash's time or `hyperfine --export-json`"
 #: programs whose output is no run or cannot be told apart: by which lines it is known, and what to do
 _REFUSED: tuple[tuple[str, str, str], ...] = (
-    (
-        "fio's normal output",
-        r"\S.*: \(groupid=[0-9]+, jobs=[0-9]+\): err=.*",
-        "run fio with --output-format=json",
-    ),
-    (
-        "fio's terse output",
-        r"[2-5];(?:fio-[^;]*;)?[^;]*;[0-9]+;[0-9]+;(?:[^;]*;){40,}.*",
-        "run fio with --output-format=json",
-    ),
+    ("fio's normal output", r"\S.*: \(groupid=[0-9]+, jobs=[0-9]+\): err=.*", _FIO),
+    ("fio's terse output", r"[2-5];(?:fio-[^;]*;)?[^;]*;[0-9]+;[0-9]+;(?:[^;]*;){40,}.*", _FIO),
     (
         "a log of fio (write_bw_log, write_lat_log, write_iops_log)",
-        r"[0-9]+, [0-9]+, [012], [0-9]+(?:, .*)?",
-        "its lines are samples within one run, not repeats: run fio several times with --output-format=json",
+        r"[0-9]+, [0-9]+, [0-3], [0-9]+(?:, .*)?",
+        f"its lines are samples within one run, not repeats: run fio several times; {_FIO}",
     ),
+    ("a fio job file", r"\[global\]", f"it holds no result: {_FIO}"),
     (
         "sysstat (iostat, sar, mpstat, pidstat, sadf)",
-        r"Linux \S+ \(.*\)\s+[0-9/.-]+\s+_\S+_\s+\(.*CPU\).*|# hostname[;,].*",
-        "its lines are samples over time, not repeats: import the result of each run of the work instead",
+        r"Linux \S+ \(.*\)\s+[0-9/.-]+\s+_\S+_\s+\(.*CPU\).*|# hostname[;,].*|\{\s*\"sysstat\".*|avg-cpu:\s+%user.*"
+        r"|Device\s.*(?:tps|r/s)\s.*",
+        _SAMPLES,
     ),
+    ("vmstat or dstat", r"procs -+memory-+.*|\"(?:pcp-)?dstat .*CSV output\".*", _SAMPLES),
     (
         "vdbench",
-        r"\s*Vdbench distribution:.*|.*Starting RD=.*; elapsed=.*",
+        r"\s*Vdbench distribution:.*|.*Starting RD=.*; elapsed=.*|\*?\s*tod\s+timestamp\s+Run\s.*",
         "its lines are intervals of one run: write the avg_ row of each run into a table",
     ),
     (
@@ -154,69 +178,111 @@ _REFUSED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "criterion or hyperfine's text output",
-        r"\S.*\s+time:\s+\[[0-9.]+ .?s [0-9.]+ .?s [0-9.]+ .?s\]|\s*Time \(mean ± σ\):.*",
-        "it is a summary: import hyperfine's --export-json, or criterion's raw.csv",
+        r"\S.*\s+time:\s+\[[0-9.]+ .?s [0-9.]+ .?s [0-9.]+ .?s\]|\s*Time \((?:mean ± σ|abs ≡)\):.*",
+        "it is a summary: import hyperfine's --export-json, or sample_measured_value / iteration_count of criterion's raw.csv",
     ),
-    ("the output of ioping", r"--- .* ioping statistics ---", "write the average of each run into a table"),
-)
+    (
+        "criterion's JSON or raw.csv",
+        r"\{\"mean\":\{\"confidence_interval\".*|group,function,value,throughput_num,.*",
+        "divide sample_measured_value by iteration_count for each row of raw.csv, and write that into a table",
+    ),
+    (
+        "google-benchmark's console or CSV output",
+        r"Benchmark\s+Time\s+CPU\s+Iterations.*|name,iterations,real_time,cpu_time,time_unit,.*",
+        "use --benchmark_format=json --benchmark_repetitions=10",
+    ),
+    ("hyperfine's AsciiDoc output", r"\[cols=\"<,>,>,>,>\"\]", "use --export-json"),
+    (
+        "pytest-benchmark's console output",
+        r"-+ benchmark: [0-9]+ tests -+|Name \(time in .s\)\s+Min\s.*",
+        "use --benchmark-json with --benchmark-save-data",
+    ),
+    ("go test -json", r"\{\"Time\":\".*\"Action\":\".*", "import what `go test -bench . -count 10` prints without -json"),
+    ("elbencho's text output", r"OPERATION\s+RESULT TYPE\s+FIRST DONE.*", "use --csvfile"),
+    ("kbench", r"FIO Benchmark Summary.*", f"import the results of its jobs: {_FIO}"),
+    (
+        "time (GNU, BSD, zsh or fish)",
+        r".*[0-9]user\s+[0-9.]+system.*elapsed.*|\s*Command being timed: .*|\s*[0-9.]+ real\s+[0-9.]+ user\s.*"
+        r"|.*\s[0-9.]+s user [0-9.]+s system .*total|Executed in\s.*",
+        _TIME,
+    ),
+    ("perf stat", r"\s*Performance counter stats for .*", _TIME),
+    ("ioping", r"--- .* ioping statistics ---|.*: request=[0-9]+ time=.*", "write the average of each run into a table"),
+    ("ApacheBench", r"This is ApacheBench.*", _OWN_TABLE),
+    ("dbench", r"dbench version .*", _OWN_TABLE),
+    ("filebench", r"Filebench Version .*", _OWN_TABLE),
+    ("IOR", r"IOR-[0-9].*", _OWN_TABLE),
+    ("rados bench", r"Total time run:.*", _OWN_TABLE),
+    ("redis-benchmark's text output", r"====== .* ======", "use --csv"),
+    ("stress-ng", r"stress-ng: (?:info|metrc): .*", _OWN_TABLE),
+    ("wrk", r"Running .* test @ .*", _OWN_TABLE),
+    ("a web page", r"(?i)<!doctype html.*|<html.*", _OWN_TABLE),
+)  # fmt: skip
 
 
 def refusal(text: str) -> tuple[str, str] | None:
     """The name of a program whose output cannot be audited, and what to do instead; None if the text is of none."""
     lines = [line for line in text.split("\n", 200)[:200] if line.strip() and len(line) <= 4000]
     for title, pattern, hint in _REFUSED:
-        found = [re.fullmatch(pattern, line.rstrip()) is not None for line in lines]
+        found = [re.fullmatch(pattern, line.strip()) is not None for line in lines]
         # a log has nothing but samples
         if any(found) if not title.startswith("a log") else len(found) > 1 and all(found):
             return title, hint
+    if text.lstrip().startswith(("{", "[{", "[\n")):
+        return "JSON of an unknown program", _OWN_TABLE
     return None
 
 
 def recognises(text: str) -> bool:
-    return _program(text) is not None
+    return bool(_programs(text))
 
 
-def _program(text: str) -> _Program | None:
-    for line in text.split("\n", MAX_ROWS)[:MAX_ROWS]:
-        if len(line) <= _LONGEST_LINE:
-            for program in _PROGRAMS:
-                if program.sure.match(line):
-                    return program
-    return None
+def _programs(text: str) -> list[_Program]:
+    """The programs that certainly printed some of the lines: `time dd ...` has two."""
+    lines = [line for line in text.split("\n", MAX_ROWS)[:MAX_ROWS] if len(line) <= _LONGEST_LINE]
+    return [program for program in _PROGRAMS if any(map(program.sure.match, lines))]
 
 
 def read(source: Source, _: ReadOptions) -> Imported:
     """The results of each run. Raises RequestError if there is none."""
-    program = _program(source.text)
-    observations = tuple(_results(source, program)) if program else ()
-    if program is None or not observations:
-        titles = program.title if program else ", ".join(one.title for one in _PROGRAMS)
+    programs = _programs(source.text)
+    unread: list[str] = []
+    observations = tuple(one for program in programs for one in _results(source, program, unread))
+    titles = ", ".join(one.title for one in programs or _PROGRAMS)
+    if not observations:
         raise RequestError(f"{source.name}: contains no result of {titles}")
-    return Imported(observations, notes=(f"{source.name} is read as the output of {program.title}",))
+    return Imported(
+        observations, notes=(f"{source.name} is read as the output of {titles}",), unread=tuple(unread)
+    )
 
 
-def _results(source: Source, program: _Program) -> Iterator[Observation]:
+def _results(source: Source, program: _Program, unread: list[str]) -> Iterator[Observation]:
     part: dict[str, str] = {}
     runs: Counter[tuple[object, ...]] = Counter()
-    for line in source.text.split("\n", MAX_ROWS)[:MAX_ROWS]:
+    for at, line in enumerate(source.text.split("\n", MAX_ROWS)[:MAX_ROWS], start=1):
         if len(line) > _LONGEST_LINE:
+            unread.append(f"{source.name}: line {at} (longer than {_LONGEST_LINE} characters)")
             continue
-        if heading := next(
-            filter(None, (pattern.fullmatch(line.rstrip()) for pattern in program.parts)), None
-        ):
+        headings = [found for pattern in program.parts if (found := pattern.fullmatch(line.rstrip()))]
+        for heading in headings[:1]:
             found = heading.groupdict()
             part.update({found["name"]: found["value"]} if "name" in found else found)
-            continue
-        for result in program.results:
-            match = result.pattern.fullmatch(line.strip())
+        matches = [(result, result.pattern.fullmatch(line.strip())) for result in program.results]
+        if not headings and not any(match for _, match in matches) and program.like.search(line):
+            unread.append(f"{source.name}: line {at} ({label(line)[:60]})")
+        for result, match in matches if not headings else ():
             if match is None:
                 continue
             found = match.groupdict()
             written = found.pop("value").replace(",", ".")
             minutes = measured(found.pop("minutes", None)) or 0.0
-            response, unit = found.pop("response", result.response), found.pop("unit", result.unit)
+            unit = found.pop("unit", result.unit)
+            response = found.pop("response", result.response) or unit
+            if "benchmark" in found:
+                response, unit = _GO_UNITS.get(unit, (response, unit))
             value = measured(written)
             if value is None:
+                unread.append(f"{source.name}: line {at} ({label(line)[:60]})")
                 continue
             condition = tuple((name, label(text)) for name, text in (part | found).items())
             runs[response, unit, condition] += 1
@@ -227,7 +293,7 @@ def _results(source: Source, program: _Program) -> Iterator[Observation]:
                 60.0 * minutes + value,
                 condition,
                 run=runs[response, unit, condition],
-                step=10.0 ** -len(written.partition(".")[2]),
+                step=10.0 ** int(Decimal(written).as_tuple().exponent),
             )
 
 

@@ -6,6 +6,7 @@ under the header shows where each column ends; the columns are strace(1)'s, opti
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 
@@ -30,13 +31,30 @@ def recognises(text: str) -> bool:
 
 def read(source: Source, _: ReadOptions) -> Imported:
     observations: list[Observation] = []
+    unread: list[str] = []
     lines = source.text.split("\n")[:MAX_ROWS]
     for number_of, (header, start, spans) in enumerate(_tables(lines)):
         series = "" if number_of == 0 else f"table {number_of + 1}"
-        observations += _rows(source, lines, header, start, spans, series)
+        rows = list(_rows(source, lines, header, start, spans, series, unread))
+        unread += _gaps(f"{source.name}{series and ', '}{series}", rows)
+        observations += rows
     if not observations:
         raise RequestError(f"{source.name}: contains no table of strace -c")
-    return Imported(tuple(observations), traced="strace -c")
+    return Imported(tuple(observations), traced="strace -c", unread=tuple(unread))
+
+
+def _gaps(name: str, rows: Sequence[Observation]) -> Iterator[str]:
+    """Compare the rows with the table's own total: name what is missing."""
+    calls = {dict(one.condition)["syscall"]: one.value for one in rows if one.response == "calls"}
+    if "total" not in calls:
+        yield f"{name}: rows after {list(calls)[-1] if calls else 'the header'} (no total: the table is cut off)"
+        return
+    found = math.fsum(value for syscall, value in calls.items() if syscall != "total")
+    if found != calls["total"]:
+        yield (
+            f"{name}: rows that are missing or damaged (those here have {found:.0f} calls, the total says "
+            f"{calls['total']:.0f})"
+        )
 
 
 def _tables(lines: Sequence[str]) -> Iterator[tuple[list[str], int, list[tuple[int, int]]]]:
@@ -58,15 +76,19 @@ def _rows(
     start: int,
     spans: Sequence[tuple[int, int]],
     series: str,
+    unread: list[str],
 ) -> Iterator[Observation]:
-    for line in lines[start:]:
+    for at, line in enumerate(lines[start:], start=start + 1):
         if _DASHES.fullmatch(line):
             continue
         fields = dict(zip(header, _fields(line, header, spans), strict=False))
         name = fields.get("syscall", "").strip()
         values = {column: measured(fields.get(column, "")) for column in _COLUMNS}
-        if not name or values["calls"] is None:
+        if not line.strip():
             return
+        if not name or values["calls"] is None:
+            unread.append(f"{source.name}: line {at} ({label(line)[:60]})")
+            continue
         for column, (response, unit) in _COLUMNS.items():
             value = values[column]
             if value is not None:

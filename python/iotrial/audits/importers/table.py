@@ -22,18 +22,33 @@ KEYS = (
 MANY = frozenset({"claim", "same", "note", "condition", "value", "ignore"})
 #: what a column can be
 ROLES = ("treatment", "condition", "value", "run", "order", "series", "ignore")
+#: words for statistics, in names of columns and as labels of rows: what no run has
+SPREADS = frozenset(
+    "stddev sd std stdev stderr se cv ci mad iqr variance deviation ± σ +/- relative ratio speedup range q1 q3 lower upper".split()
+)
+EXTREMES = frozenset("min max minimum maximum lowest highest best worst".split())
+CENTRES = frozenset("mean avg average median geomean".split())
+PERCENTILE = re.compile(r"(?:p|perc|percentile)_?[0-9]{1,3}(?:[._][0-9]+)?|[0-9]{1,2}(?:\.[0-9]+)?(?:th|%)")
+#: the line of dashes below the header of a table in Markdown or Org
+MARKDOWN_RULE = re.compile(r"\s*\|?\s*:?-+:?\s*(?:[|+]\s*:?-+:?\s*)+\|?\s*|\s*\|\s*:?-+:?\s*\|\s*")
 _LONGEST_LINE = 100_000
 _MOST_DIRECTIVES = 400
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Column names, rows with that many cells, and the directives by key."""
+    """Column names, rows with that many cells, and the directives by key.
+
+    ``numbers`` are the rows' places in the file, from 1 below the header; ``unread`` describes rows that were left out.
+    """
 
     name: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     directives: Mapping[str, tuple[str, ...]]
+    numbers: tuple[int, ...]
+    unread: tuple[str, ...] = ()
+    semicolons: bool = False
 
     def column(self, name: str) -> int:
         """Return the index of a column. Raises UnknownName."""
@@ -68,10 +83,11 @@ def read_table(text: str, name: str, *, roles: bool = False) -> Table:
         r"sep=[,;\t]", body[0].strip(" ")
     ):  # written by spreadsheets; the header shows the delimiter anyway
         del body[0]
-    rows = _cells(body) if body and body[0].lstrip().startswith("|") else None
+    rows, others = _first_markdown(body)
     if len(body if rows is None else rows) < 2:
         raise RequestError(f"{name}: not a table: expected a line of column names, then rows")
     rows = rows or _split(body, name)
+    unread = [f"{name}: {others} more Markdown table{'s' * (others > 1)} below the first"] if others else []
     if not roles and _is_data(rows[0], rows[1:]):
         first = ",".join(rows[0])[:60]
         raise RequestError(
@@ -83,7 +99,7 @@ def read_table(text: str, name: str, *, roles: bool = False) -> Table:
     columns = tuple(_distinct([label(cell) for cell in rows[0]]))
     if len(columns) > MAX_COLUMNS:
         raise RequestError(f"{name}: more than {MAX_COLUMNS} columns")
-    kept = []
+    kept, short = [], []
     for at, row in enumerate(rows[1:], start=1):
         if len(row) > len(columns) and any(cell.strip() for cell in row[len(columns) :]):
             raise RequestError(
@@ -92,23 +108,69 @@ def read_table(text: str, name: str, *, roles: bool = False) -> Table:
                 'semicolons or quote the numbers ("1,25"). If it is not CSV, name its --format',
             )
         cells = [cell.strip() for cell in row[: len(columns)]]
+        if len(cells) < len(columns):
+            short.append(at)
         kept.append(tuple(cells + [""] * (len(columns) - len(cells))))
-    return Table(name, columns, tuple(kept), {key: tuple(values) for key, values in directives.items()})
+    unread += [f"{name}: {_rows_named(short)} with fewer cells than the header"] if short else []
+    summaries = _summaries(columns, kept)
+    unread += [f"{name}: row {at} ({label(word)[:40]}), a statistic of other rows" for at, word in summaries.items()]
+    numbers = tuple(at for at in range(1, len(kept) + 1) if at not in summaries)
+    return Table(
+        name,
+        columns,
+        tuple(kept[at - 1] for at in numbers),
+        {key: tuple(values) for key, values in directives.items()},
+        numbers,
+        tuple(unread),
+        semicolons=";" in body[0],
+    )
 
 
-def _cells(body: Sequence[str]) -> list[list[str]]:
-    """The rows of the first table in Markdown, without the line of dashes."""
+def is_statistic(cell: str) -> bool:
+    """Return whether a cell says which statistic its row holds: mean, stddev, max, p99."""
+    word = cell.casefold().strip(" .:")
+    return word in SPREADS | CENTRES | EXTREMES | {"total", "sum"} or PERCENTILE.fullmatch(word) is not None
+
+
+def _summaries(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[int, str]:
+    """The rows that hold a statistic of the others (a mean below the runs) or a spread, by number, and the word for it."""
+    found: dict[int, str] = {}
+    for at in range(len(columns)):
+        words = {number: row[at].casefold().strip(" .:") for number, row in enumerate(rows, start=1) if row[at]}
+        mixed = not all(map(is_statistic, words.values()))
+        centred = not CENTRES.isdisjoint(words.values())
+        for number, word in words.items():
+            spread = word in SPREADS and not word.isdigit()
+            if (
+                (spread and centred)
+                or (mixed and word in CENTRES | {"total", "sum"})
+                or (centred and word in EXTREMES)
+            ):
+                found[number] = word
+    return found
+
+
+def _rows_named(numbers: Sequence[int]) -> str:
+    more = f" and {len(numbers) - 6} more" if len(numbers) > 6 else ""
+    return f"row{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers[:6]))}{more}"
+
+
+def _first_markdown(body: Sequence[str]) -> tuple[list[list[str]] | None, int]:
+    """The rows of the first table in Markdown without the line of dashes, None if there is none, and how many follow it."""
+    heads = [at for at, line in enumerate(body[1:]) if MARKDOWN_RULE.fullmatch(line) and "|" in body[at]]
+    if not heads:
+        return None, 0
     rows = []
-    for line in body:
-        if not line.lstrip().startswith("|"):
+    for line in body[heads[0] : heads[1] if len(heads) > 1 else None]:
+        if "|" not in line:
             break
         cells = [
-            cell.strip().strip("`*").replace("\\|", "|")
+            cell.strip().strip("`*=").replace("\\|", "|")
             for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))
         ]
-        if not all(re.fullmatch(r":?-+:?", cell) for cell in cells):
+        if not all(re.fullmatch(r":?-[-+]*:?", cell) for cell in cells):
             rows.append(cells)
-    return rows
+    return rows, len(heads) - 1
 
 
 def _is_data(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:

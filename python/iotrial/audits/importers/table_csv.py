@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from iotrial.audits.importers.cells import Mark, Quantity, parse_cell
-from iotrial.audits.importers.columns import Layout, Value, find_layout
+from iotrial.audits.importers.columns import Layout, Value, find_layout, split_unit
 from iotrial.audits.importers.contract import (
     MAX_OBSERVATIONS,
     TABLES,
@@ -17,7 +18,7 @@ from iotrial.audits.importers.contract import (
     Source,
     label,
 )
-from iotrial.audits.importers.table import Table, read_table
+from iotrial.audits.importers.table import MARKDOWN_RULE, Table, read_table
 from iotrial.audits.model import Observation
 from iotrial.errors import RequestError
 from iotrial.units import converted
@@ -25,11 +26,15 @@ from iotrial.units import converted
 ALL = "all"
 ROWS = "rows"
 _MOST_NAMED = 6
+_PREFIXED = re.compile(r"(.*[0-9.,])\s?([kKMG])")
+_PREFIXES = {"k": "e3", "K": "e3", "M": "e6", "G": "e9"}
 
 
 def recognises(text: str) -> bool:
     lines = [line for line in text.split("\n", 2000)[:2000] if line.strip() and not line.startswith("#")]
-    return len(lines) > 1 and any(delimiter in lines[0] for delimiter in ",;\t|")
+    return len(lines) > 1 and (
+        any(delimiter in lines[0] for delimiter in ",;\t") or any(map(MARKDOWN_RULE.fullmatch, lines))
+    )
 
 
 def read(source: Source, options: ReadOptions) -> Imported:
@@ -38,15 +43,21 @@ def read(source: Source, options: ReadOptions) -> Imported:
     if table.columns[:3] == ("command", "mean", "stddev"):  # hyperfine --export-csv
         options = replace(options, unit=options.unit or "s")
         notes.append("hyperfine's CSV holds means; its --export-json holds the time of each run")
+    table = _without_prefixes(table)
     layout = find_layout(table, options)
     if len(table.rows) * len(layout.values) > MAX_OBSERVATIONS:
         raise RequestError(
             f"{source.name}: more than {MAX_OBSERVATIONS} numbers", hint="split the file and audit the parts"
         )
-    unread = [f"{name}: {_named(enumerate(table.cells(name), 1), len(table.rows))}" for name in layout.empty]
+    unread = [*table.unread]
+    unread += [
+        f"{name}: {_named(zip(table.numbers, table.cells(name), strict=True), len(table.rows))}"
+        for name in layout.empty
+    ]
     unread += [f"{name}: {why}, not a measurement" for name, why in layout.aside.items()]
     observations = tuple(_observations(source, table, layout, options, unread))
     directives = {key: values[0] for key, values in table.directives.items()}
+    notes += _repeated(table, observations)
     return Imported(
         observations,
         reference=directives.get("reference"),
@@ -64,6 +75,33 @@ def read(source: Source, options: ReadOptions) -> Imported:
     )
 
 
+def _without_prefixes(table: Table) -> Table:
+    """Write 35.2k as 35.2e3 in columns of counts a second, where k is a thousand."""
+    counts = {i for i, name in enumerate(table.columns) if split_unit(name)[1] == "1/s"}
+    rows = tuple(
+        tuple(
+            f"{match[1]}{_PREFIXES[match[2]]}" if i in counts and (match := _PREFIXED.fullmatch(cell)) else cell
+            for i, cell in enumerate(row)
+        )
+        for row in table.rows
+    )
+    return replace(table, rows=rows) if counts else table
+
+
+def _repeated(table: Table, observations: Iterable[Observation]) -> Iterator[str]:
+    """Name rows that may be copies: of one run, or equal to another in all cells, with numbers of four digits or more."""
+    runs = Counter((one.group, one.response, one.condition, one.series, one.run) for one in observations)
+    for (group, response, _, _, run), count in [(key, n) for key, n in runs.items() if n > 1][:_MOST_NAMED]:
+        if run is not None:
+            yield f"run {run} of {group} occurs {count} times in {response}: each counts as a run of its own"
+    rows = defaultdict(list)
+    for number, row in zip(table.numbers, table.rows, strict=True):
+        if any(sum(map(str.isdigit, cell)) > 3 and parse_cell(cell) for cell in row):
+            rows[row].append(str(number))
+    for numbers in [found for found in rows.values() if len(found) > 1][:_MOST_NAMED]:
+        yield f"rows {' and '.join(numbers[:_MOST_NAMED])} are identical: each counts as a run of its own"
+
+
 def _observations(
     source: Source, table: Table, layout: Layout, options: ReadOptions, unread: list[str]
 ) -> Iterator[Observation]:
@@ -79,19 +117,21 @@ def _observations(
             continue
         cells = table.cells(value.column)
         mark = layout.marks.get(value.column, Mark.POINT)
-        parsed = {row: parse_cell(cell, mark) for row, cell in enumerate(cells, start=1)}
-        quantities = {row: found for row, found in parsed.items() if found is not None and found.measurable}
-        if left_out := [(row, cells[row - 1]) for row in parsed if row not in quantities]:
+        quantities = {}
+        left_out = []
+        for index, cell in enumerate(cells):
+            found = parse_cell(cell, mark)
+            if found is not None and found.measurable:
+                quantities[index] = found
+            else:
+                left_out.append((table.numbers[index], cell))
+        if left_out:
             unread.append(f"{value.column}: {_named(left_out, len(cells))}")
         steps = _steps(quantities.values())
         for index, found in quantities.items():
-            row = table.rows[index - 1]
-            unit, measured = _in_unit(
-                found,
-                value,
-                steps,
-                f'{source.name}: column {value.column}: row {index} "{cells[index - 1][:40]}"',
-            )
+            row, number = table.rows[index], table.numbers[index]
+            where = f'{source.name}: column {value.column}: row {number} "{cells[index][:40]}"'
+            unit, measured = _in_unit(found, value, steps, where)
             step = steps[found.unit]
             yield Observation(
                 group=_group(source, layout, value, row, at),
@@ -101,9 +141,9 @@ def _observations(
                 condition=tuple((name, label(row[at[name]])) for name in layout.conditions if row[at[name]]),
                 series=_series(source, layout, row, at),
                 run=value.run if value.run is not None else _whole(row, at, layout),
-                place=_place(layout, row, at, index - 1),
+                place=_place(layout, row, at, number - 1),
                 step=None if step is None else converted(step, found.unit or unit, unit),
-                row=index,
+                row=number,
             )
 
 

@@ -126,7 +126,7 @@ def command(
         _take_back_interrupted(records)
     what = _kept(selected(chosen(document, named=only), only), only)
     planned = plan(machine, what.choices, folder or origin.folder, check_owners=not (output or ansible))
-    if not (output or ansible):  # those are for another machine, whose values are not known
+    if not (output or ansible):  # those are for another machine, with unknown values
         measured = without_unmeasured(document, what, planned.replaced, unmeasured)
         if not measured.choices:
             left = set(measured.left_out) - set(what.left_out)
@@ -224,7 +224,7 @@ def _take_back_interrupted(records: Records) -> None:
                     hint="`iotrial revert` tries again; with --force also what others have changed since",
                 )
             warn(
-                f"the settings of trial {one.short}, whose `iotrial apply` or `revert` was cut off, were taken back"
+                f"the settings of trial {one.short} were taken back: `iotrial apply` or `revert` had been cut off"
             )
 
 

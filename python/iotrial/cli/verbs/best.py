@@ -57,12 +57,14 @@ from iotrial.tune.search import Proposals
 from iotrial.tune.space import Choice, Space, space_of_factors, space_of_settings
 from iotrial.tune.stages import (
     AGAIN,
+    CONFIRM_SHARE,
     MOST_ARMS,
     MOST_PROPOSED,
     NEW,
     RACE_SHARE,
     ROUND_BLOCKS,
     SEARCH_SHARE,
+    Confirmed,
     Stage,
     confirmation,
     confirmed,
@@ -253,11 +255,19 @@ class _Search:
             confirmation(space, stage.choices[label]), stage, race, spec_of(header), raced.data.blocks
         )
         self._say(f"confirmation on fresh blocks: {label}")
-        document = self.run(stage, self.left_s)
+        several = len(space.changed(stage.choices[label])) > 1
+        result = self._confirmed(stage, CONFIRM_SHARE * self.left_s if several else self.left_s)
+        fewer = None if result is None or not result.partial else result.contributing
+        if fewer is not None and self.left_s > _LEAST_S:
+            self._say(f"confirmation of what contributes: {space.label(fewer)}")
+            result = self._confirmed(confirmation(space, fewer), self.left_s)
+        return Outcome(space, result, tuple(self.trials), undecided=result is None)
+
+    def _confirmed(self, stage: Stage, time_s: float) -> Confirmed | None:
+        document = self.run(stage, time_s)
         study = document.trial.header.study
         measured = measured_risks(document.data.cuts, study)
-        result = confirmed(space, stage, study, document.analysis.effects, measured)
-        return Outcome(space, result, tuple(self.trials), undecided=result is None)
+        return confirmed(self._space, stage, study, document.analysis.effects, measured)
 
 
 @click.command("best", cls=OwnCommand)

@@ -39,7 +39,7 @@ class Studies(JsonDocument, frozen=True):
 def command(words: tuple[str, ...], as_json: bool) -> None:
     """List the studies of the catalogue.
 
-    With WORDs, only those whose name, title or question contains all of them. The first part of a name is its family:
+    With WORDs, only those with all of them in name, title or question. The first part of a name is its family:
     `iotrial list mount/`.
     """
     chosen = [one.name for one in entries() if one.has(words)] if words else names()

@@ -56,7 +56,7 @@ class Facts(JsonObject, frozen=True):
     elsewhere: Annotated[
         int, Meta(ge=0, description="operations on other files, pipes and sockets: only counted")
     ]
-    guessed: Annotated[int, Meta(ge=0, description="files whose size before the start is a guess")]
+    guessed: Annotated[int, Meta(ge=0, description="files with a guessed size before the start")]
     duration_ns: Count
     trace_bytes: Count
     under: str

@@ -27,7 +27,7 @@ from iotrial.cli.planned_changes import intent_lines
 from iotrial.cli.run_request import narrowed, quantity_of, resolve_study
 from iotrial.cli.trial_run import run_trial
 from iotrial.runner.planning import default_folder
-from iotrial.runner.quick_study import study_text
+from iotrial.runner.quick_study import left_out, study_text
 from iotrial.study.reader import read_study
 from iotrial.units import parse_duration, parse_margin
 
@@ -93,6 +93,8 @@ def command(ctx: click.Context, /, settings: tuple[str, ...], as_json: bool, **v
     request = own_request(values)
     text = study_text(wish)
     study = read_study(text, ORIGIN, trusted=True)
+    for sentence in left_out(wish):
+        tell(f"note: {sentence}", err=True, fold=6)
     if values["save"]:
         write_report(text, Path(values["save"]), force=values["force"])
     chosen = narrowed(study, request)

@@ -72,7 +72,7 @@ class BlockKnob(KernelFileKnob):
             )
         devices = (place.whole,) if self.of_the_whole else place.queues
         if place.device is None or not devices:
-            why, hint = f"{a_lab(place.kind)} has no device of its own", "use the image lab (needs root)"
+            why, hint = f"{a_lab(place.kind)} has no device", "use the image lab (needs root)"
             if isinstance(place, InPlace):
                 why = f"{place.label} is on {place.filesystem}, which has no block device"
                 hint = (
@@ -270,7 +270,7 @@ class BlockTunable(BlockKnob, declared.BlockTunable):
     def where(self, subject: RunContext, setting: Setting) -> str:
         return (
             super().where(subject, setting)
-            or f"{subject.place.label}, whose scheduler has no {self._key(setting)}"
+            or f"{subject.place.label}: its scheduler has no {self._key(setting)}"
         )
 
     def is_own(self, path: str, entry: Entry) -> bool:
@@ -370,7 +370,7 @@ def pinned(place: Place, *, scheduler_varies: bool) -> tuple[Setting, ...]:
     """Return the settings to pin on a place unless the study varies them.
 
     A loop device of the lab, or a guest's virtio-blk disk, gets the same values everywhere. Any other disk, and every device
-    in use, keeps its current values, because its queue has a length of its own; except where a study's schedulers differ
+    in use, keeps its current values, because its queue has its own length; except where a study's schedulers differ
     from one another (bfq has no write-back throttling). In place nothing is pinned unless schedulers vary, which change the
     rest.
     """

@@ -142,7 +142,7 @@ class MountReadonly(MountKnob, declared.MountReadonly):
 
 
 #: by file system: options that a remount changes and the kernel shows, so that they can be set in place, and the word for
-#: each where nothing is shown (ext4 shows all in a file of its own)
+#: each where nothing is shown (ext4 shows all in its own file)
 LIVE: dict[str, dict[str, str]] = {
     "ext4": {
         one: f"no{one}"

@@ -123,7 +123,7 @@ class KernelFileKnob(Knob):
 
 
 def foreign(path: str, found: str, entry: Entry) -> TakenError:
-    """Build the error for a file whose value is neither the trial's nor the original: another program has set it."""
+    """Build the error for a value that is neither the trial's nor the original: another program has set it."""
     return TakenError(
         f'{path} reads "{found}", neither the value of the trial ({", ".join(entry.ours)}) '
         f"nor the original ({entry.original}): it is left alone"

@@ -42,6 +42,8 @@ _P_SWITCHES = 0.05
 _IN_TIME = "If that was the order of the runs, it may be a trend in time."
 ONLY_VALUES = "the only values"
 SHOWS = {
+    Standing.EQUAL: "all values equal: nothing to compare",
+    Standing.CONSTANT: "same in each run: no interval",
     Standing.NO_RATIO: "no ratio: a value is zero or negative",
     Standing.SINGLE: "one value only: no interval",
     Standing.TOO_FEW: "two values only: no usable interval",
@@ -123,6 +125,8 @@ def _within(found: Sequence[AuditedPair]) -> str:
 
 def _size(one: AuditedPair) -> str:
     """Return e.g. "54 % less read_time [-60 %, -47 %], ", with the interval at the shared level."""
+    if one.standing is Standing.EQUAL:
+        return f"{_spoken(one.response)} {quantity(one.mean, one.unit)}, "
     if one.ratio is None:
         return ""
     response, low, high = _spoken(one.response), one.shared.low, one.shared.high

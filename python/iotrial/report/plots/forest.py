@@ -52,7 +52,7 @@ def forest(name: str, rows: Sequence[EffectRow], *, margin: float, narrow: bool)
     width = _NARROW_IN if narrow else _WIDE_IN
 
     def paint(figure: Figure) -> None:
-        left, right = (0.03, 0.97) if narrow else (0.31, 0.69)
+        left, right = (0.03, 0.97) if narrow else (0.3, 0.62)
         axes = figure.add_axes((left, _FOOT_IN / height, right - left, row_in * lines / height))
         _axis(axes, rows, lines, margin=margin)
         line = 0.0
@@ -95,10 +95,8 @@ def forest(name: str, rows: Sequence[EffectRow], *, margin: float, narrow: bool)
             else:
                 text = f"{row.comparison}{_of_response(rows, row)}" if single else row.condition.text
                 write_in_line(figure, axes, 0.012, line, elided(text, 36), INK, align="left")
-                write_in_line(figure, axes, 0.71, line, interval(row.effect), INK, align="left")
-                write_in_line(
-                    figure, axes, 1.0, line, f"{'⚠ ' * bool(row.risk)}{row.verdict}", _ink(row), align="right"
-                )
+                write_in_line(figure, axes, 0.635, line, interval(row.effect), INK, align="left")
+                write_in_line(figure, axes, 1.0, line, _verdict(row), _ink(row), align="right")
             line += 1.0
 
     words = "; ".join(f"{row.condition.text}: {row.sentence}" for row in rows[:12])
@@ -124,6 +122,10 @@ def _titles(rows: Sequence[EffectRow]) -> list[str | None]:
 
 def _of_response(rows: Sequence[EffectRow], row: EffectRow) -> str:
     return f" ({spoken(row.effect.response)})" if len({r.effect.response for r in rows}) > 1 else ""
+
+
+def _verdict(row: EffectRow) -> str:
+    return f"{'⚠ ' * bool(row.risk)}{elided(row.verdict, 24)}"
 
 
 def _ink(row: EffectRow) -> str:

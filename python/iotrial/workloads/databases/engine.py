@@ -78,7 +78,7 @@ class Engine(ABC):
         """Called just after the server has started: wait for its background work to finish."""
 
     def integrity(self) -> str:
-        """Return SQL that checks the table, whose complaints ``complaint`` understands."""
+        """Return SQL that checks the table; ``complaint`` parses its output."""
         return ""
 
     def complaint(self, line: str) -> str | None:
@@ -130,7 +130,7 @@ class Engine(ABC):
             lab.target.call("syncfs", path=changed)
 
     def use_log(self, lab: LabContext, folder: str, log: str) -> None:
-        """Make a stopped database use the log in another folder, if its server is not told with each start."""
+        """Make a stopped database use the log in another folder, if its server does not get it at each start."""
 
     def temporary_folder(self, work: DatabaseWork, lab: LabContext, folder: str) -> str | None:
         """Return the folder of temporary files on the log place; None if they are with the data. Raises LabError."""

@@ -210,7 +210,7 @@ fn prepare(
     })
 }
 
-/// Return memory whose pages are already faulted in. A zeroed allocation would fault while the
+/// Return memory with all pages faulted in. A zeroed allocation would fault while the
 /// clock runs.
 fn touched(size: usize) -> Vec<u8> {
     let mut memory = Vec::with_capacity(size);

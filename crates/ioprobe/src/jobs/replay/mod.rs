@@ -154,7 +154,7 @@ fn is_full(error: &Error) -> bool {
 pub fn check(common: &Common, own: &ReplayJob) -> Result<()> {
     let refuse = |text: String| Err(Error::bad(format!("request replay: {text}")));
     if common.set.is_some() || common.view.is_some() {
-        return refuse("set: it has files of its own".to_string());
+        return refuse("set: it has its own files".to_string());
     }
     if common.replicates != 1 {
         return refuse(format!(

@@ -96,7 +96,7 @@ impl<W: Write> Decoder<W> {
         self.put_handle(event, description, op)
     }
 
-    /// Note the requests of libaio that a call submitted, or record those whose results it returned.
+    /// Note the libaio requests that a call submitted, or record those it returned results of.
     pub(super) fn aio(&mut self, event: &Event) -> Result<()> {
         let count = event.result.max(0) as usize;
         let items = event.command.chunks_exact(aio::BYTES).take(count);
@@ -132,8 +132,8 @@ impl<W: Write> Decoder<W> {
         Ok(())
     }
 
-    /// Record the requests of a thread that ends whose results no call has returned: programs may
-    /// read them from memory.
+    /// Record the requests of an ending thread without results from a call: programs may read
+    /// these from memory.
     pub(super) fn abandoned(&mut self, event: &Event) -> Result<()> {
         let own = |one: &Submitted| one.thread == event.thread;
         let mut left: Vec<_> = (self.submitted.iter())
@@ -149,8 +149,8 @@ impl<W: Write> Decoder<W> {
         Ok(())
     }
 
-    /// Record a request of libaio, like one of io_uring. Without a `result`, it is taken to have done
-    /// what it was asked for.
+    /// Record a request of libaio, like one of io_uring. Without a `result`, it is taken to have
+    /// succeeded in full.
     fn completed(
         &mut self,
         event: &Event,

@@ -360,7 +360,7 @@ impl Recorder {
             let mapping = kernel.offset("address_space", "host")?;
             programs.push(("mm_filemap_fault", fault(maps, &at, mapping)));
         }
-        // Older kernels have io_uring_submit_sqe instead, whose arguments differ by version.
+        // Older kernels have io_uring_submit_sqe instead; its arguments differ by version.
         let shown = UringOffsets::of(&kernel)
             .and_then(|at| Ok((at, UringWords::of(&kernel)?)))
             .ok()
@@ -853,8 +853,8 @@ fn open_file(p: &mut Assembler, at: &Offsets) {
     p.label("no-file");
 }
 
-/// to = the event R8, moved on so that at RESULT is the argument whose number is in the form R9 at
-/// `shift`: the arguments follow the result.
+/// to = the event R8, moved on so that RESULT is the argument numbered in the form R9 at `shift`:
+/// the arguments follow the result.
 fn argument(p: &mut Assembler, to: Register, shift: i32) {
     p.register(Move, to, R9);
     p.constant(ShiftRight, to, shift);

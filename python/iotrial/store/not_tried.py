@@ -1,50 +1,56 @@
-"""Withholds *equivalent* where no run could feel the setting: too short for its period, without swap, without writes.
+"""Finds settings that no run could feel: runs too short for a period, no swap, no writes, no huge pages.
 
-Only equivalence is withheld; a direction that was shown stays. Nothing is withheld on what is not known: a run without a
-wall time, a level without a known period, a machine whose swap was not recorded.
+Such an effect is undecided with that reason, never equivalent, and needs no more blocks; a direction that was shown stays.
+Nothing is withheld on what is not known: a run without a wall time, a level without a known period, a machine whose swap was
+not recorded.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
 from iotrial.design.plan import condition_key
 from iotrial.knobs.declaration import Declaration, Need, declarations
-from iotrial.stats.model import Analysis, Effect, Verdict
+from iotrial.stats.model import QUIET, Analysis, Effect, untried
 from iotrial.store.model import RunRecord, TrialData
 from iotrial.study.model import Level, Setting, Study, setting_name
 from iotrial.units import format_duration
 
-#: the reason of such an effect begins with it
-NOT_TRIED = "not tried: "
+#: a process that is older can get huge pages without a fault: khugepaged looks every 10 s
+_COLLAPSED_AFTER_S = 10.0
 
 
 def without_not_tried(data: TrialData, analysis: Analysis) -> Analysis:
-    """Return the analysis; an equivalent effect of a setting that no run could feel is undecided, with the reason."""
-    return replace(analysis, effects=tuple(_judged(data, effect) for effect in analysis.effects))
+    """Return the analysis; an effect of a setting that no run could feel has that reason, and is not equivalent."""
+    header = data.trial.header
+    known: dict[object, str | None] = {}  # effects on other responses compare the same runs
+
+    def judged(effect: Effect) -> Effect:
+        if effect.verdict not in QUIET:
+            return effect
+        compared = _condition(effect), effect.workload, effect.factor, effect.level, effect.reference
+        if compared not in known:
+            known[compared] = why_not_tried(header.study, data.runs, header.host, effect)
+        return untried(effect, known[compared])
+
+    return replace(analysis, effects=tuple(map(judged, analysis.effects)))
 
 
-def _judged(data: TrialData, effect: Effect) -> Effect:
-    why = _why_not(data, effect) if effect.verdict is Verdict.EQUIVALENT else None
-    if why is None:
-        return effect
-    return replace(effect, verdict=Verdict.INCONCLUSIVE, detectably=None, reason=f"{NOT_TRIED}{why}")
-
-
-def _why_not(data: TrialData, effect: Effect) -> str | None:
+def why_not_tried(
+    study: Study, runs: Sequence[RunRecord], host: Mapping[str, object], effect: Effect
+) -> str | None:
     """Return why no run could feel what the two levels set differently; None if one could, or it is not known."""
-    levels = _levels(data.trial.header.study, effect)
+    levels = _levels(study, effect) if effect.verdict in QUIET else None
     if levels is None:
         return None
-    runs = list(_runs_of(data.runs, effect))
+    own = list(_runs_of(runs, effect))
     reasons = [
-        _of_setting(pair, runs, data.trial.header.host)
-        for pair in _pairs(*levels)
-        if len({one.value for one in pair}) > 1
+        _of_setting(pair, own, host) for pair in _pairs(*levels) if len({one.value for one in pair}) > 1
     ]
-    return reasons[0] if runs and reasons and None not in reasons else None
+    return reasons[0] if own and reasons and None not in reasons else None
 
 
 def _levels(study: Study, effect: Effect) -> tuple[Level, Level] | None:
@@ -63,8 +69,13 @@ def _pairs(level: Level, reference: Level) -> Iterator[tuple[Setting, ...]]:
     yield from map(tuple, found.values())
 
 
+def _condition(effect: Effect) -> str | None:
+    """Return the key of the effect's condition; None for a pooled effect."""
+    return None if effect.kind == "pooled" else condition_key(effect.workload, effect.condition)
+
+
 def _runs_of(runs: Sequence[RunRecord], effect: Effect) -> Iterator[RunRecord]:
-    key = None if effect.kind == "pooled" else condition_key(effect.workload, effect.condition)
+    key = _condition(effect)
     for run in runs:
         own = run.condition == key if key else f"workload={effect.workload}" in run.condition.split(",")
         if own and run.treatment.get(effect.factor) in (effect.level, effect.reference) and not run.failure:
@@ -80,8 +91,10 @@ def _of_setting(pair: Sequence[Setting], runs: Sequence[RunRecord], host: Mappin
 
 def _of_period(knob: Declaration, pair: Sequence[Setting], runs: Sequence[RunRecord]) -> str | None:
     periods = [period for one in pair if (period := knob.period_s(one)) is not None]
+    if len(periods) < 2:
+        return None
     walls = [wall for run in runs if (wall := _number(run, "wall")) is not None]
-    if len(periods) < 2 or len(walls) < len(runs) or median(walls) >= min(periods):
+    if len(walls) < len(runs) or median(walls) >= min(periods):
         return None
     shortest, longest = format_duration(min(periods)), format_duration(max(periods))
     name = _name(pair[0])
@@ -106,6 +119,12 @@ def _of_need(need: Need | None, runs: Sequence[RunRecord], host: Mapping[str, ob
             lacking = all(_none(run, "device_write_bytes", "device_write_bytes_synced") for run in runs)
         case Need.WRITE_BACK:
             lacking = all(_none(run, "device_write_bytes", "system_pages_written_back") for run in runs)
+        case Need.HUGE_PAGES:
+            lacking = all(
+                _number(run, "system_huge_pages_faulted") == 0.0
+                and (_number(run, "wall") or math.inf) < _COLLAPSED_AFTER_S
+                for run in runs
+            )
         case _:
             lacking = False
     return need.value if need is not None and lacking else None

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
 
+from generators.claims_page import Judged, alike, found, merged, reasons
 from iotrial.knobs.declaration import Safety
 from iotrial.report.blocks import Table, View
 from iotrial.report.claims import Outcome
-from iotrial.report.claims_page import Judged, alike, found, merged, reasons
 from iotrial.report.conditions import EVERYWHERE
 from iotrial.report.document import OTHER_CLAIMS, Document
 from iotrial.report.effect_figures import forest_of
@@ -36,7 +36,7 @@ from iotrial.report.run_figures import curves_figure
 from iotrial.report.sentences import ELSEWHERE, SIMULATED, controls_line, which_count
 from iotrial.report.series import arms_of
 from iotrial.report.trial_blocks import below_one, effect_table, rank_of
-from iotrial.report.within import few_of, within_of
+from iotrial.report.within import KINDS, WithinPanel, within_of
 from iotrial.store.model import objects_in
 from iotrial.terminal import escape
 from iotrial.units import format_duration
@@ -116,6 +116,29 @@ def page_curves(document: Document) -> Figure | None:
         reading=f"During a run{where}, by {'treatment' if by is None else escape(by)}{rule}: medians, and the middle half of "
         f"the runs as a band. Processors are those of the whole machine.{too_short}",
     )
+
+
+def few_of(panels: Sequence[WithinPanel]) -> tuple[WithinPanel, ...]:
+    """Return what a small figure shows of the samples: processors, I/O wait and the device's throughput.
+
+    They are those of the first condition that has samples. Processors work for programs or for the kernel, and throughput is
+    that of reads or of writes: of each pair the one that rises higher. A metric that stayed zero has no panel.
+    """
+    sampled = [panel for panel in panels if panel.metric in {name for name, *_ in KINDS}]
+    own = {panel.metric: panel for panel in sampled if panel.condition.key == sampled[0].condition.key}
+
+    def highest(*names: str) -> list[WithinPanel]:
+        return sorted((own[name] for name in names if name in own), key=_peak)[-1:]
+
+    return (
+        *highest("cpu_user", "cpu_sys"),
+        *highest("cpu_iowait"),
+        *highest("device_read_rate", "device_write_rate"),
+    )
+
+
+def _peak(panel: WithinPanel) -> float:
+    return max(float(curve.middle.max()) for curve in panel.curves)
 
 
 def shown_effects(document: Document) -> tuple[EffectRow, ...]:

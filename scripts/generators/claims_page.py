@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from iotrial.report.claims import HeldClaim, Outcome
-from iotrial.report.markdown import escaped, table_head, table_row
+from iotrial.report.markdown import escaped, table_row
 from iotrial.report.metrics import words_of
 from iotrial.report.notation import joined, named_level
 from iotrial.report.phrases import TIME_UNITS, change_numbers
@@ -78,6 +78,12 @@ def claims_page(claims: Sequence[Judged], answers: Mapping[str, str]) -> str:
             lines += [_judged(list(group), sources) for _, group in groupby(judged, key=alike)]
     lines += ["", "## Sources", "", *sources.lines()]
     return "\n".join(lines) + "\n"
+
+
+def table_head(names: Sequence[str]) -> Iterator[str]:
+    """Yield the first two lines of a table."""
+    yield table_row(*names)
+    yield "|" + "---|" * len(names)
 
 
 def _counted(claims: Iterable[Judged]) -> str:

@@ -1,0 +1,180 @@
+"""Plan and run public fio job files: what iotrial accepts must run.
+
+    python benchmarks/fio_jobs.py FOLDER OUT.csv [--with "flock FILE"] [--only TEXT]
+
+FOLDER holds job files in folders named after their source (OWNER+NAME). Each is planned as it is, then made small (sizes,
+run times, clones) and run for one block in an image lab, as root. The table has a line for each file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import re
+import shlex
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from iotrial.workloads.fio_job import Job, JobProblem, entries_of, included, jobs_of, mapped
+
+LAB = "512 MiB"
+STUDY = """
+[study]
+name = "public-job"
+question = "Does it run?"
+account = false
+[lab]
+size = "{lab}"
+[budget]
+blocks = 1
+[[factor]]
+name = "read-ahead"
+knob = "block.read_ahead_kb"
+levels = [128, 256]
+[[workload]]
+name = "job"
+kind = "fio"
+timeout = "60 s"
+file = "job.fio"
+pick = [{pick}]
+"""
+#: the largest value of an option, and what a larger one becomes
+SMALL = {
+    "size": (16 << 20, "16m"),
+    "filesize": (16 << 20, "16m"),
+    "file_size": (16 << 20, "16m"),
+    "io_size": (16 << 20, "16m"),
+    "io_limit": (16 << 20, "16m"),
+    "offset": (0, "0"),
+    "offset_increment": (0, "0"),
+    "numjobs": (4, "4"),
+    "nrfiles": (64, "64"),
+    "loops": (1, "1"),
+    "runtime": (2, "2"),
+    "timeout": (2, "2"),
+    "ramp_time": (0, "0"),
+    "startdelay": (0, "0"),
+    "ss_dur": (1, "1"),
+    "ss_ramp": (0, "0"),
+    "steadystate_duration": (1, "1"),
+    "steadystate_ramp_time": (0, "0"),
+    "thinktime": (1000, "1000"),
+}
+_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def small(text: str) -> str:
+    """Return the job file with less work."""
+    lines = []
+    for line in text.splitlines():
+        name, equals, value = (part.strip() for part in line.partition("="))
+        most = SMALL.get(name)
+        found = re.match(r"([0-9.]+)([kmgt]?)", value.lower())
+        sized = found and name not in ("runtime", "timeout") and found[2] in _UNITS
+        amount = float(found[1]) * (_UNITS[found[2]] if sized else 1) if found else 0
+        if most and equals and found and not value.endswith("%") and (amount > most[0] or (name in ("runtime", "timeout", "ramp_time", "startdelay") and value[-1:] in "smhd")):
+            line = f"{name}={most[1]}"
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def pick_of(jobs: tuple[Job, ...]) -> str:
+    """Return a number of the first job that it has."""
+    job = next((entry[0] for entry in entries_of(jobs)), jobs[0])
+    way = next((way for way in ("read", "write", "trim") if way in job.ways), "read")
+    path = f"jobs.{job.name}.{way}.io_bytes"
+    if job.options.get("unified_rw_reporting", "0") not in ("0", "none", "both", "2"):
+        path = f"jobs.{job.name}.mixed.io_bytes"
+    if job.options.get("ioengine") == "cpuio":
+        path = f"jobs.{job.name}.usr_cpu"
+    table = {"path": path, "name": "picked", "unit": "1", "scale": "difference", "better": "none"}
+    return "{ " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in table.items()) + " }"
+
+
+def iotrial(folder: Path, *words: str, before: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
+    return subprocess.run(
+        [*before, sys.executable, "-m", "iotrial", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        timeout=900,
+    )
+
+
+def reason(done: subprocess.CompletedProcess[str]) -> str:
+    if done.stderr.startswith('{"error"'):
+        return str(json.loads(done.stderr)["error"]["message"])[:160]
+    lines = [line for line in done.stderr.splitlines() if line.startswith("iotrial:")]
+    text = " ".join(lines or done.stderr.strip().splitlines()[-1:])
+    return re.sub(r"iotrial: |\S*/job\.toml:[0-9]+: |study public-job: |workload job: ", "", text)[:160]
+
+
+def tried(folder: Path, path: Path, before: tuple[str, ...], *, runs: bool) -> tuple[str, str]:
+    """Return the outcome of one job file: of its plan as it is, and of the small one's run."""
+    text = path.read_text(errors="replace")
+    try:
+        text = included(text, lambda name: (path.parent / name).read_text(), "")
+        jobs = jobs_of(mapped(text)[0])
+        names = [entry[0].name for entry in entries_of(jobs)]
+        if names.count(names[0]) > 1:  # clones: no number of them is one number
+            text = f"[global]\ngroup_reporting\n{text}"
+            jobs = jobs_of(mapped(text)[0])
+    except (JobProblem, OSError) as problem:
+        return f"refused: the job file {problem}"[:160], ""
+    study = folder / "job.toml"
+    study.write_text(STUDY.format(lab=LAB, pick=pick_of(jobs)))
+    (folder / "job.fio").write_text(text)
+    plan = iotrial(folder, "plan", str(study), "--trust", "--lab", "image")
+    planned = "accepted" if plan.returncode == 0 else f"refused: {reason(plan)}"
+    if not runs or (plan.returncode and "lay out files" not in planned):
+        return planned, ""
+    (folder / "job.fio").write_text(small(text))
+    words = ("--trust", "--lab", "image", "--no-controls", "--no-stop", "--json")
+    done = iotrial(folder, "run", str(study), *words, before=before)
+    if "lay out files" in done.stderr:
+        (folder / "job.fio").write_text(small(text).replace("size=16m", "size=2m").replace("size=32m", "size=2m"))
+        done = iotrial(folder, "run", str(study), *words, before=before)
+    failures: list[str] = []
+    if (store := folder / "state" / "iotrial" / "trials.db").exists():
+        connection = sqlite3.connect(store)
+        rows = connection.execute("SELECT failure, checks FROM run").fetchall()
+        failures = [failure for failure, _ in rows if failure]
+        failures += [f"void: {json.loads(checks)['void']}" for _, checks in rows if "void" in json.loads(checks)]
+        connection.close()
+        store.unlink()
+    if failures:
+        return planned, f"failed: {failures[0][:160]}"
+    return planned, "ran" if done.returncode in (0, 6) else f"failed: {reason(done)}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--with", dest="before", default="")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--plan", action="store_true", help="only plan")
+    given = parser.parse_args()
+    with open(given.out, "w", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(("source", "file", "plan", "run"))
+        for path in sorted(given.folder.rglob("*.fio")):
+            source, name = path.relative_to(given.folder).parts[0], "/".join(path.relative_to(given.folder).parts[1:])
+            if given.only not in str(path):
+                continue
+            with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+                row = (source.replace("+", "/"), name, *tried(Path(folder), path, tuple(shlex.split(given.before)), runs=not given.plan))
+            table.writerow(row)
+            file.flush()
+            print(*row, sep=" | ", flush=True)
+
+
+if __name__ == "__main__":
+    main()
