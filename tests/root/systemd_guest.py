@@ -194,7 +194,7 @@ class Guest:
             "-drive", f"file={self.folder}/root.img,format=raw,if=virtio",
             "-drive", f"file={self.folder}/data.img,format=raw,if=none,id=data",
             "-device", "virtio-blk-pci,drive=data,serial=DATA_DISK",
-            "-device", "pcie-root-port,id=slot,chassis=1", "-device", "virtio-scsi-pci,id=scsi",  # of ``plug``
+            "-device", "pcie-root-port,id=root1,chassis=1", "-device", "virtio-scsi-pci,id=scsi",  # of ``plug``
             "-device", "virtio-serial-pci", "-chardev", f"socket,id=agent,path={path}",
             "-device", "virtserialport,chardev=agent,name=agent",
             "-serial", f"file:{self.folder}/console",
@@ -250,7 +250,7 @@ class Guest:
         self.control(
             "blockdev-add", **{"driver": "file", "node-name": f"spare-{kind}", "filename": str(path)}
         )
-        driver, bus = {"virtio": ("virtio-blk-pci", "slot"), "scsi": ("scsi-hd", "scsi.0")}[kind]
+        driver, bus = {"virtio": ("virtio-blk-pci", "root1"), "scsi": ("scsi-hd", "scsi.0")}[kind]
         self.control("device_add", driver=driver, bus=bus, drive=f"spare-{kind}", id="spare", serial="SPARE")
         find = "lsblk -dno NAME,SERIAL | grep SPARE | cut -d ' ' -f 1"
         late = time.monotonic() + 60

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import shutil
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from pathlib import Path
 
 from iotrial.design.model import ArmKind, Condition, PlannedRun
 from iotrial.design.plan import Plan
-from iotrial.errors import IotrialError, RequestError
+from iotrial.errors import IotrialError, LabError, RequestError
 from iotrial.lab.knob import RunContext
 from iotrial.lab.objects.loop import LabLoop
 from iotrial.lab.simulated_disk import WriteLogging
@@ -60,6 +61,8 @@ _SURPLUS_NS = 1_000_000
 _FSCK_EVERY = 1
 _MOST_EXAMPLES = 3
 _MEMORY = Path("/dev/shm")
+#: a request that no longer fits may leave this much
+_FULL_BYTES = 2 << 20
 #: how often to tell how far a run's points are
 _TELL_S = 5.0
 #: for all power cuts of a trial, so that checkers that hang cannot hold it for days; the point in progress is cut off
@@ -181,8 +184,15 @@ class DurabilityPass:
         with ExitStack() as stack:
             logging = WriteLogging(f"{_MEMORY}/iotrial-lab-{self._trial[:8]}-cut")
             session = stack.enter_context(self._session(condition, planned, logging))
-            run = self._recorded(session, condition, planned, repetition, logging)
-            return self._looked_at(session, condition, planned, repetition, run, logging)
+            try:
+                run = self._recorded(session, condition, planned, repetition, logging)
+                return self._looked_at(session, condition, planned, repetition, run, logging)
+            except (IotrialError, OSError) as error:
+                if shutil.disk_usage(_MEMORY).free < _FULL_BYTES:
+                    raise LabError(
+                        f"{_MEMORY}, which holds the simulated disk and its log, is full"
+                    ) from error
+                raise
 
     @contextmanager
     def _session(self, condition: Condition, planned: PlannedRun, logging: WriteLogging) -> Iterator[Session]:
