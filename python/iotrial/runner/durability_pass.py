@@ -184,15 +184,8 @@ class DurabilityPass:
         with ExitStack() as stack:
             logging = WriteLogging(f"{_MEMORY}/iotrial-lab-{self._trial[:8]}-cut")
             session = stack.enter_context(self._session(condition, planned, logging))
-            try:
-                run = self._recorded(session, condition, planned, repetition, logging)
-                return self._looked_at(session, condition, planned, repetition, run, logging)
-            except (IotrialError, OSError) as error:
-                if shutil.disk_usage(_MEMORY).free < _FULL_BYTES:
-                    raise LabError(
-                        f"{_MEMORY}, which holds the simulated disk and its log, is full"
-                    ) from error
-                raise
+            run = self._recorded(session, condition, planned, repetition, logging)
+            return self._looked_at(session, condition, planned, repetition, run, logging)
 
     @contextmanager
     def _session(self, condition: Condition, planned: PlannedRun, logging: WriteLogging) -> Iterator[Session]:
@@ -216,10 +209,13 @@ class DurabilityPass:
                 session.open()
             yield session
         except BaseException as error:
+            full = shutil.disk_usage(_MEMORY).free < _FULL_BYTES
             if not isinstance(error, Exception):
                 session.abandon_probe()
             session.close()
             session.check_restored(error)
+            if full and isinstance(error, (IotrialError, OSError)):
+                raise LabError(f"{_MEMORY}, which holds the simulated disk and its log, is full") from error
             raise
         session.close()
         session.check_restored()
