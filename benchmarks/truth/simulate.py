@@ -105,6 +105,8 @@ PRINTED_ONLY = frozenset(
         "capped-bets",
         "capped-means",
         "contradictions",
+        "dependence",
+        "wash-in",
         "durability-runs",
         "races-left-out",
         "orders",

@@ -41,6 +41,8 @@ MEAN_LESS_MEDIAN = 1.5
 _ERROR_OF_MEDIAN = math.sqrt(math.pi / 2.0 - 1.0)  # of mean less median, in those of the mean
 #: the largest share of blocks with a slow run, from the first such block on, that can still be stalls
 _MOST_SLOW = 0.5
+#: the other blocks are searched for a contradiction at this many times alpha: an effect may have changed as well
+_STRICTER = 4.0
 #: a run counts as at most this many times the typical value where the mean run is looked at besides the typical one
 CAP = 2.0
 
@@ -168,5 +170,5 @@ def _without_stalls(
     if not slow.any() or slow[slow.argmax() :].mean() > _MOST_SLOW:
         return None
     calm = values[~slow]
-    rest = interval(calm, alpha, margin=margin)
+    rest = interval(calm, min(_STRICTER * alpha, 0.5), margin=margin)
     return None if rest.empty or rest.leaning else calm
