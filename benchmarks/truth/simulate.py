@@ -95,6 +95,7 @@ TABLES: dict[str, Table] = {
     "contradictions": skewed.contradictions_table,
     "capped-bets": tried.capped_bets,
     "averaged-races": tried.averaged_races,
+    "large-effects": tried.large_effects_first,
 }
 
 #: tables that have no place in the documents, which give their results in a sentence
@@ -108,6 +109,7 @@ PRINTED_ONLY = frozenset(
         "dependence",
         "wash-in",
         "durability-runs",
+        "large-effects",
         "races-left-out",
         "orders",
         "assumptions",

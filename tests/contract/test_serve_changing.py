@@ -29,7 +29,7 @@ from serve_stores import three_trials
 from store_examples import filled, header, planned_runs
 
 from iotrial.report.opening import document_of
-from iotrial.report.progress import EffectLine, Progress, standing_path, write_standing
+from iotrial.report.progress import EffectLine, Progress, WindowLine, standing_path, write_standing
 from iotrial.store import Store
 from iotrial.store.model import TrialState
 from serving import Served, listed, served
@@ -82,8 +82,28 @@ def test_an_analysis_is_stored_beside_the_store_which_is_not_touched(path: Path,
 # -- a trial that runs
 
 
+def test_the_metric_of_a_running_live_trial_is_drawn_over_time(path: Path) -> None:
+    fresh(path, "a")
+    values = [("none", 2.0), ("bfq", 9.0), ("bfq", 8.0), ("none", 3.0)]
+    windows = tuple(
+        WindowLine(f"<{name}>", 30.0 * i, value, "ms", False) for i, (name, value) in enumerate(values)
+    )
+    with served(path) as server, Store.open(path) as store:
+        number = store.create_trial(header("d" * 32)).number
+        write_standing(standing_path(path), standing(number, windows=windows))
+        page = server.get(f"/trials/{number}").text
+    figure = page.split("Newest windows", 1)[1].split("</figure>", 1)[0]
+    wide = figure.split("</svg>", 1)[0]
+    assert wide.count("<circle") == 4
+    assert wide.count('class="change"') == 2  # none to bfq and back
+    assert ">8 ms<" in wide
+    assert "&lt;bfq&gt;" in wide
+    heights = [float(cy) for cy in re.findall(r'<circle cx="[\d.]+" cy="([\d.]+)"', wide)]
+    assert heights[1] < heights[2] < heights[3] < heights[0]  # 9, 8, 3 and 2 ms
+
+
 def test_beside_a_running_trial_the_stored_analysis_of_another_is_shown(path: Path, changing: Served) -> None:
-    fresh(path, "7", "8")
+    fresh(path, "b", "c")
     server = changing
     assert server.settled("/trials/1").status == 200
     with served(path) as other, Store.open(path) as store:  # nothing in its memory
@@ -196,7 +216,7 @@ def test_a_store_that_is_replaced_is_the_other_one_at_once(path: Path, changing:
     server = changing
     assert ' name="trials" value="3"' in server.get("/").text
     before = server.settled("/trials/1/report.json").text
-    fresh(path, "9")
+    fresh(path, "a")
     assert listed(server) == [1]
     assert server.get("/trials/2").status == 404
     assert '"id": "' + "0" * 32 in before

@@ -13,7 +13,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from running import iotrial, write_study
+from running import NO_INTERVAL, iotrial, write_study
 
 from iotrial.probe.client import Probe
 from iotrial.runner import session as session_module
@@ -177,3 +177,21 @@ def test_an_interrupted_pilot_puts_back_and_ends_with_its_signal(state: Path, tm
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGINT, errors.decode()
     assert not list((state / "journal").glob("*.entry"))
+
+
+def test_a_busy_machine_is_named_before_the_trial_and_in_the_report(state: Path, tmp_path: Path) -> None:
+    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    try:
+        done = iotrial(
+            "try", "--blocks", "2", "--no-controls", "-L", "n", "1,2", "--in", str(tmp_path), "--time", "20 s", "--",
+            "sh -c ': {n}'", check=NO_INTERVAL,
+        )  # fmt: skip
+    finally:
+        for one in spinning:
+            one.kill()
+            one.wait()
+    said = "the machine was busy before the trial: other work kept"
+    assert said in done.stderr
+    assert f"python3 ({spinning[0].pid})" in done.stderr or "python" in done.stderr
+    report = iotrial("report", "last", "--full").stdout
+    assert said.capitalize() in " ".join(report.split())

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 import pytest
+from factorial_trials import conducted
+from factorials import factor
+from factorials import study as factorial
 from report_fixtures import CONDITIONS, document, effect, study
 
 from iotrial.errors import RequestError
@@ -191,3 +197,35 @@ def test_of_a_confirmed_winner_only_what_is_shown_to_contribute_is_applied_unles
         assert [(one.knob, one.value, one.low) for one in named.choices] == [
             ("block.nr_requests", "256", 0.4)
         ]
+
+
+def crossed(times: dict[tuple[str, str], float]) -> dict[str, str]:
+    """Return what is applied of a 2 x 2 trial with these times by (age, interval): the evidence by factor."""
+    declared = factorial(factor("age"), factor("interval"))
+    made = conducted(declared, lambda t: math.log(times[t["age"], t["interval"]]))
+    return {one.factor: one.effect for one in choices(made)}
+
+
+def test_a_setting_is_applied_by_the_cell_that_will_be_in_force() -> None:
+    """Age is much faster with interval on, which is slower and so not applied: its evidence is the cell with interval off."""
+    found = crossed({("off", "off"): 1.0, ("on", "off"): 0.8, ("off", "on"): 4.0, ("on", "on"): 1.2})
+    assert list(found) == ["age"]
+    assert re.fullmatch(r"it takes (19|20|21) % less time \[.*\] with interval off", found["age"])
+
+
+def test_settings_that_are_better_only_together_are_applied_together() -> None:
+    found = crossed({("off", "off"): 1.0, ("on", "off"): 1.0, ("off", "on"): 1.0, ("on", "on"): 0.5})
+    assert set(found) == {"age", "interval"}
+    assert "with interval on" in found["age"]
+
+
+def test_a_setting_that_is_better_only_where_the_other_is_not_applied_is_left_out() -> None:
+    """Age is faster only with interval on, and interval is slower without age: today's settings stay."""
+    times = {("off", "off"): 1.0, ("on", "off"): 1.0, ("off", "on"): 3.0, ("on", "on"): 1.5}
+    assert crossed(times) == {}
+
+
+def test_of_two_settings_that_do_the_same_one_is_applied() -> None:
+    found = crossed({("off", "off"): 1.0, ("on", "off"): 0.5, ("off", "on"): 0.4, ("on", "on"): 0.4})
+    assert list(found) == ["interval"]
+    assert "with age off" in found["interval"]

@@ -15,12 +15,15 @@ from factorials import SEED, factor, study
 from rich.console import Console
 
 import program
+from iotrial.cli.finish import EXIT_FAIL_IF, status_of
+from iotrial.design.model import Condition
 from iotrial.design.plan import Plan
 from iotrial.report.document import Document
 from iotrial.report.interactions import OnlyTogether, adjust, only_together, together_sentence
+from iotrial.report.jsonreport import report_json
 from iotrial.report.render import print_report
 from iotrial.report.sentences import Tone
-from iotrial.stats.analyse import analyse
+from iotrial.stats.analyse import analyse, cell_effects
 from iotrial.stats.model import Observation, ObservedBlock
 from iotrial.stats.spec import Spec
 
@@ -32,7 +35,17 @@ def found(time: Callable[[Mapping[str, str]], float], count: int = 40) -> tuple[
     draw = random.Random(5)
     plan = Plan(TWO_BY_TWO, SEED, controls=False)
     condition = plan.conditions[0]
-    blocks = [
+    blocks = blocks_of(plan, condition, lambda t: time(t) * math.exp(draw.gauss(0, 0.01)), count)
+    means = adjust(blocks, TWO_BY_TWO.responses[0])
+    assert means is not None
+    analysis = analyse(Spec.from_plan(plan), blocks)
+    return only_together(analysis.effects, TWO_BY_TWO, {(condition.key, "wall"): means})
+
+
+def blocks_of(
+    plan: Plan, condition: Condition, time: Callable[[Mapping[str, str]], float], count: int
+) -> list[ObservedBlock]:
+    return [
         ObservedBlock(
             condition.key,
             index,
@@ -43,17 +56,13 @@ def found(time: Callable[[Mapping[str, str]], float], count: int = 40) -> tuple[
                     run.arm.treatment,
                     run.slot,
                     0.0,
-                    {"wall": time(run.arm.treatment) * math.exp(draw.gauss(0, 0.01))},
+                    {"wall": time(run.arm.treatment)},
                 )
                 for run in plan.block(condition, index).runs
             ),
         )
         for index in range(count)
     ]
-    means = adjust(blocks, TWO_BY_TWO.responses[0])
-    assert means is not None
-    analysis = analyse(Spec.from_plan(plan), blocks)
-    return only_together(analysis.effects, TWO_BY_TWO, {(condition.key, "wall"): means})
 
 
 def print_lines(made: Document) -> list[str]:
@@ -101,13 +110,50 @@ def test_cells_are_the_answer_where_another_setting_changes_the_effect() -> None
     times = {("off", "off"): 1.0, ("on", "off"): 0.8, ("off", "on"): 0.9, ("on", "on"): 0.026}
     made = conducted(TWO_BY_TWO, lambda t: math.log(times[t["age"], t["interval"]]))
     headline = made.summary.headline
-    assert re.search(r"3[45] times as fast with interval on, -(19|20|21) % with interval off", headline), (
-        headline
-    )
+    said = r"3[45] times as fast \[.*\] with interval on, -(19|20|21) % \[.*\] with interval off"
+    assert re.search(said, headline), headline
     assert "6." not in headline  # the average over both, about 6.6 times
     assert made.summary.tone is Tone.MIXED
     lines = print_lines(made)
     assert any(re.search(r"with interval on .* 0\.029 ?", line) for line in lines), lines
+
+
+def test_each_cell_has_an_interval_which_json_and_the_exit_status_use() -> None:
+    """Age on is faster with interval on and slower without; on average over both it is faster."""
+    times = {("off", "off"): 1.0, ("on", "off"): 1.25, ("off", "on"): 1.0, ("on", "on"): 0.5}
+    made = conducted(TWO_BY_TWO, lambda t: math.log(times[t["age"], t["interval"]]))
+    rows = [one for one in report_json(made)["effects"] if one["factor"] == "age"]
+    average = next(one for one in rows if one["kind"] == "main" and not one["condition"])
+    cells = {one["condition"]["interval"]: one for one in rows if one["kind"] == "cell"}
+    assert average["conclusion"] == "varies"
+    for at, ratio in (("on", 0.5), ("off", 1.25)):
+        assert cells[at]["low"] < ratio < cells[at]["high"]
+        assert cells[at]["low"] / ratio > 0.9
+    assert (cells["on"]["conclusion"], cells["off"]["conclusion"]) == ("faster", "slower")
+    assert status_of(made, ("slower",)) == EXIT_FAIL_IF
+
+
+def test_cells_of_noise_exclude_no_effect_hardly_ever() -> None:
+    """All 4 cells of a 2 x 2 trial share .05: of 60 trials without any effect at most 9 may exclude 1 (P < .001)."""
+    plan = Plan(TWO_BY_TWO, SEED, controls=False)
+    spec, condition = Spec.from_plan(plan), plan.conditions[0]
+    draw, wrong = random.Random(), 0
+    for _ in range(60):
+        blocks = blocks_of(plan, condition, lambda _: math.exp(draw.gauss(0, 0.1)), 20)
+        analysis = analyse(spec, blocks)
+        mains = [one for one in analysis.effects if one.kind == "main" and one.primary]
+        cells = [
+            cell
+            for main in mains
+            for cell in cell_effects(
+                spec, analysis, blocks, main, "interval" if main.factor == "age" else "age", ("off", "on")
+            )
+        ]
+        assert len(cells) == spec.cells == 4
+        wrong += any(
+            one.low is not None and one.high is not None and not one.low <= 1.0 <= one.high for one in cells
+        )
+    assert wrong <= 9
 
 
 def test_an_average_stays_the_answer_where_the_cells_agree() -> None:

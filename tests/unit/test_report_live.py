@@ -20,7 +20,7 @@ from iotrial.report.live import (
     standing_line,
     verdict_line,
 )
-from iotrial.report.progress import EffectLine, Narrowing, Progress, blocks_in_words, effect_lines
+from iotrial.report.progress import EffectLine, Narrowing, Progress, WindowLine, blocks_in_words, effect_lines
 from iotrial.stats.model import Conclusion
 from values import replace
 
@@ -302,3 +302,31 @@ def test_the_widest_interval_in_a_pipe_is_told_with_what_it_was() -> None:
     assert said.endswith("widest interval ± 10 %, ± 100 % at 20 blocks")
     wide = line(0.1, 1.0, 10.0)
     assert standing_line(replace(progress(), effects=(one, wide))).endswith("widest interval over ± 100 %")
+
+
+def windows() -> tuple[WindowLine, ...]:
+    """Two blocks of a service that is slower with bfq, and a void window."""
+    values = [("none", 2.0), ("bfq", 9.0), ("bfq", 8.0), ("none", 3.0), ("none", None)]
+    return tuple(
+        WindowLine(f"scheduler {name}", 30.0 * number, value, "ms", value is None)
+        for number, (name, value) in enumerate(values)
+    )
+
+
+@pytest.mark.parametrize(("plain", "drawn"), [(False, "▁█▇▂x"), (True, "_#*.x")])
+def test_the_metric_of_a_service_is_drawn_over_time_with_its_unit_and_the_switches(
+    plain: bool, drawn: str
+) -> None:
+    shown = [
+        str(line)
+        for line in live_lines(replace(progress(), windows=windows()), width=100, height=40, plain=plain)
+    ]
+    (line,) = (one for one in shown if one.startswith("windows"))
+    (below,) = (one for one in shown if one.startswith("setting"))
+    assert line == f"windows  {drawn}  2 ms to 9 ms, newest void"
+    assert below == "setting  abbaa  a scheduler none, b scheduler bfq"
+
+
+def test_a_single_window_has_no_line_over_time() -> None:
+    shown = live_lines(replace(progress(), windows=windows()[:1]), width=100, height=40)
+    assert not any(str(one).startswith("windows") for one in shown)

@@ -164,7 +164,7 @@ def refuse_twice_on_standard_output(markdown: str | None, *, as_json: bool) -> N
     """Raise RequestError if both Markdown and JSON would go to standard output. Called before anything is
     measured."""
     if markdown == "-" and as_json:
-        raise RequestError("standard output can hold either Markdown or --json, not both", hint="name a file")
+        raise RequestError("standard output can hold either Markdown or --json, not both")
 
 
 def conclude(store: Store, ended: Ended, outputs: Outputs) -> int:
@@ -200,7 +200,7 @@ def status_of(document: Document, fail_if: tuple[str, ...]) -> int:
         return EXIT_FAIL_IF
     if not document.valid:
         return EXIT_INVALID
-    main = [row.effect for row in document.primary if row.effect.kind == "main"]
+    main = [one for row in document.primary if row.effect.kind == "main" for one in row.answers]
     if all(effect.low is None and effect.high is None for effect in main):
         return EXIT_NO_ANSWER
     verdicts = {effect.verdict.value for effect in main}

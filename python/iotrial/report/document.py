@@ -26,7 +26,7 @@ from iotrial.report.evidence import EvidenceRow, TypicalValues, gather, gather_b
 from iotrial.report.facts import FactTable, facts_of
 from iotrial.report.fidelity import Fidelity, fidelities
 from iotrial.report.findings import arms_are_rows
-from iotrial.report.interactions import Adjusted, adjust
+from iotrial.report.interactions import Adjusted, Split, adjust
 from iotrial.report.matrices import Matrix, matrices_of
 from iotrial.report.plan import continued_in_words, plan_rows, times_continued
 from iotrial.report.rows import (
@@ -45,6 +45,7 @@ from iotrial.report.rows import (
 )
 from iotrial.report.safety import Risks, safety_lines
 from iotrial.report.sentences import Summary, answered_by_cells, is_invalid, summarise, without_controls
+from iotrial.stats.analyse import Spec, cell_effects
 from iotrial.stats.model import Analysis
 from iotrial.stats.reasons import Reason, RunFacts, likely_reasons
 from iotrial.store.checks import SERIES
@@ -159,6 +160,7 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
     )
     measured = measured_risks(data.cuts, header.study)
     risks = risks_found(header.study, measured)
+    apart = _with_intervals(answered_by_cells(analysis, header.study, adjusted), data, analysis)
     effects = effect_rows(
         analysis.effects,
         conditions,
@@ -168,7 +170,7 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         risks=risks,
         measured=measured,
         typical=TypicalValues.of(data, evidence),
-        apart=answered_by_cells(analysis, header.study, adjusted),
+        apart=apart,
     )
     failures = tuple(failed_runs(data, conditions))
     summary = summarise(
@@ -180,6 +182,7 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         failures=[run.message for run in failures],
         risks=risks,
         measured=measured,
+        apart=apart,
     )
     claims, others = claims_of(header.study)
     return Document(
@@ -270,6 +273,21 @@ def _adjusted(data: TrialData, conditions: Conditions) -> dict[tuple[str, str], 
             if means is not None:
                 found[condition.key, response.name] = means
     return found
+
+
+def _with_intervals(apart: Sequence[Split], data: TrialData, analysis: Analysis) -> tuple[Split, ...]:
+    """Return these splits with the interval and the verdict of each cell; unchanged if the study can no longer be planned."""
+    header = data.trial.header
+    plan = _plan(header) if apart else None
+    if plan is None:
+        return tuple(apart)
+    spec = Spec.from_plan(plan, header.options, alpha=header.alpha, margin=header.margin)
+    found = []
+    for one in apart:
+        places = [at for at, _ in one.cells]
+        effects = cell_effects(spec, analysis, data.blocks, one.main, one.other, places)
+        found.append(replace(one, cells=tuple(zip(places, effects, strict=True))) if effects else one)
+    return tuple(found)
 
 
 def _primaries(study: Study, workload: str) -> tuple[Response, ...]:

@@ -33,6 +33,7 @@ from iotrial.report.phrases import (
     label,
     reason_in_words,
     response_name,
+    size_of,
 )
 from iotrial.stats.contrast import usable
 from iotrial.stats.model import QUIET, Conclusion, Effect, ObservedBlock
@@ -293,18 +294,24 @@ _SPLITS = 0.5
 class Split:
     """A main effect that another factor changes by more than the margin: its average describes none of the cells.
 
-    ``cells``: the effect at each level of the factor ``other``, as a ratio or difference of block-adjusted means.
+    ``cells``: the effect at each level of the factor ``other``: of block-adjusted means without an interval, or as
+    ``stats.analyse.cell_effects`` finds it.
     """
 
     main: Effect
     other: str
-    cells: tuple[tuple[str, float], ...]
+    cells: tuple[tuple[str, Effect], ...]
 
     @property
     def widest(self) -> float:
         """The effect that is furthest from none, on the effect's own scale."""
-        log = self.main.scale is Scale.LOG
-        return max(abs(math.log(value)) if log else abs(value) for _, value in self.cells)
+        return max(_strength(one) for _, one in self.cells)
+
+
+def _strength(effect: Effect) -> float:
+    if effect.scale is Scale.LOG:
+        return abs(math.log(effect.value)) if effect.value else 0.0
+    return abs(effect.value or 0.0)
 
 
 def splits(
@@ -347,7 +354,13 @@ def splits(
                 high = means.cell((name, level), (other, at.label))
                 low = means.cell((name, reference), (other, at.label))
                 if high is not None and low is not None:
-                    cells.append((at.label, math.exp(high - low) if log else high - low))
+                    value = math.exp(high - low) if log else high - low
+                    cells.append(
+                        (
+                            at.label,
+                            replace(main, value=value, low=None, high=None, two_sided=None, bounds=None),
+                        )
+                    )
             key = (*place, name, level)
             if len(cells) > 1 and (key not in found or strength > found[key][0]):
                 found[key] = (strength, Split(main, other, tuple(cells)))
@@ -358,21 +371,23 @@ def split_sentence(split: Split, where: str) -> str:
     """Describe a main effect by cells: "normal vs full: 34 times as fast with journal wal, -22 % with journal delete"."""
     main, other = split.main, label(split.other)
     cells = [
-        f"{cell_size(main, value)} with {named_level(other, label(at))}"
-        for at, value in sorted(
-            split.cells, key=lambda cell: -abs(math.log(cell[1]) if main.scale is Scale.LOG else cell[1])
-        )
+        f"{cell_size(one)} with {named_level(other, label(at))}"
+        for at, one in sorted(split.cells, key=lambda cell: -_strength(cell[1]))
     ]
     return f"{named_level(label(main.factor), label(main.level))} vs {label(main.reference)}{where}: {', '.join(cells)}"
 
 
-def cell_size(main: Effect, value: float) -> str:
-    """Return the effect in one cell: "-22 %", "34 times as fast", "+3.2 ms"."""
-    if main.scale is not Scale.LOG:
-        return f"{'+' if value > 0 else ''}{interval_of(main, (value, None, None)).partition(' [')[0]}"
+def cell_size(one: Effect) -> str:
+    """Return the effect in one cell, with its interval if it has one: "-22 % [-30, -12]", "34 times as fast", "+3.2 ms"."""
+    if one.low is not None or one.high is not None:
+        undecided = ", undecided" if one.conclusion is Conclusion.UNDECIDED else ""
+        return f"{size_of(one)}{undecided}"
+    value = one.value or 0.0
+    if one.scale is not Scale.LOG:
+        return f"{'+' if value > 0 else ''}{interval_of(one, (value, None, None)).partition(' [')[0]}"
     if 0.5 < value < 2.0:
         return f"{(value - 1.0) * 100.0:+.{0 if abs(value - 1.0) >= 0.0995 else 1}f} %"
-    (number, _, _), what = in_times(replace(main, value=value, low=None, high=None))
+    (number, _, _), what = in_times(one)
     return f"{number}{what}"
 
 

@@ -151,7 +151,8 @@ class EffectFound(JsonObject, frozen=True, kw_only=True):
         EffectKind,
         Meta(
             description="An interaction is half the difference of one factor's effects at the two levels of "
-            "the other, on the scale of the response."
+            "the other, on the scale of the response. A cell is a main effect at one level of another factor, which its "
+            "condition names: cells are given where they are the answer, and the conclusion of their main effect is varies."
         ),
     ]
     factor: Annotated[
@@ -564,7 +565,11 @@ def report_json(document: Document, figures: Sequence[FigureFiles] | None = None
     )
     report = Report(
         _trial(document, figures),
-        [_effect(row.effect, document.trial.header.study) for row in document.effects],
+        [
+            _effect(one, document.trial.header.study, varies=bool(row.cells) and one is row.effect)
+            for row in document.effects
+            for one in (row.effect, *(one for one in row.answers if one is not row.effect))
+        ],
         [ControlFound.of(row.control) for row in document.controls],
         [Evidence.of(row, condition=row.condition.labels) for row in document.evidence],
         analysis.void,
@@ -622,9 +627,10 @@ def _trial(document: Document, figures: Sequence[FigureFiles] | None) -> Trial:
     )
 
 
-def _effect(effect: Effect, study: Study) -> EffectFound:
+def _effect(effect: Effect, study: Study, *, varies: bool) -> EffectFound:
     return EffectFound.of(
         effect,
+        conclusion=Conclusion.VARIES if varies else effect.conclusion,
         **ratio_or_difference(effect.value, by_ratio=effect.scale is Scale.LOG),
         slow_runs=None if effect.slow_runs is None else SlowRunsFound.of(effect.slow_runs),
         level_safety=consequence_of_level(study, effect.factor, effect.level),

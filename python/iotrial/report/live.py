@@ -33,9 +33,9 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from iotrial.report.conditions import EVERYWHERE
-from iotrial.report.notation import counted, elided, percent
+from iotrial.report.notation import counted, elided, percent, quantity
 from iotrial.report.phrases import VERDICT_STYLES, interval_title
-from iotrial.report.progress import GOING_ON, EffectLine, Progress
+from iotrial.report.progress import GOING_ON, EffectLine, Progress, WindowLine
 from iotrial.study.model import Scale
 from iotrial.terminal import escape
 from iotrial.units import format_duration
@@ -197,7 +197,6 @@ def standing_line(progress: Progress) -> str:
 
 
 WIDEST = 100
-_WINDOWS = 4
 NARROWEST = 20
 _ROOM_FOR_LEGEND = 18  # terminal lines
 _GAP = "  "
@@ -223,7 +222,11 @@ def live_lines(progress: Progress, *, width: int, height: int, plain: bool = Fal
     width = max(NARROWEST, min(width, WIDEST))
     marks = PLAIN_MARKS if plain else Marks()
     head = [_head(progress, width), _spent(progress, width, marks)]
-    foot = [part for one in _foot(progress) for part in textwrap.wrap(one, width, subsequent_indent="  ")]
+    foot = [
+        part
+        for one in _foot(progress, width, plain=plain)
+        for part in textwrap.wrap(one, width, subsequent_indent="  ")
+    ]
     legend = _legend(progress, marks) if height >= _ROOM_FOR_LEGEND else ""
     body, bars = _body(progress, width, max(3, height - len(head) - len(foot) - 1 - bool(legend)), marks)
     foot += [legend] if legend and bars else []
@@ -252,7 +255,7 @@ def _spent(progress: Progress, width: int, marks: Marks) -> Text:
     return text
 
 
-def _foot(progress: Progress) -> list[str]:
+def _foot(progress: Progress, width: int, *, plain: bool) -> list[str]:
     standing = [counted(sum(progress.blocks.values()), "complete block"), *losses(progress)]
     if progress.conditions > 1:
         standing.append(
@@ -261,15 +264,45 @@ def _foot(progress: Progress) -> list[str]:
     if progress.activity:
         standing.append(escape(progress.activity))
     lines = [", ".join(standing)]
-    if progress.windows:
-        newest = (f"{escape(one.setting)} {one.numbers}" for one in progress.windows[-_WINDOWS:])
-        lines.append(f"newest windows: {', '.join(newest)}")
+    lines += line_over_time(progress.windows, width, plain=plain)
     lines += widest(progress)
     if progress.upcoming:
         lines.append(f"next: {progress.upcoming}")
     if progress.outlook_s is not None:
         lines.append(outlook_words(progress.outlook_s, progress.left_s))
     return lines
+
+
+_HEIGHTS, _PLAIN_HEIGHTS = "▁▂▃▄▅▆▇█", "_.-=*#"
+
+
+def line_over_time(windows: Sequence[WindowLine], width: int, *, plain: bool) -> list[str]:
+    """Draw the metric in the newest windows of a live trial, one character each, above the setting of each as a letter.
+
+    A void window is an x. Empty with fewer than two values; ``plain``: ASCII only.
+    """
+    windows = windows[-max(2, width // 2) :]
+    values = [one.value for one in windows if one.value is not None and not one.void]
+    if len(values) < 2:
+        return []
+    heights = _PLAIN_HEIGHTS if plain else _HEIGHTS
+    low, high = min(values), max(values)
+    letters = {
+        one: chr(ord("a") + number % 26)
+        for number, one in enumerate(dict.fromkeys(w.setting for w in windows))
+    }
+    drawn = "".join(
+        "x"
+        if one.void or one.value is None
+        else heights[round((one.value - low) / ((high - low) or 1.0) * (len(heights) - 1))]
+        for one in windows
+    )
+    unit = escape(windows[-1].unit)
+    names = ", ".join(f"{letter} {escape(setting)}" for setting, letter in letters.items())
+    return [
+        f"windows  {drawn}  {quantity(low, unit)} to {quantity(high, unit)}, newest {windows[-1].numbers}",
+        f"setting  {''.join(letters[one.setting] for one in windows)}  {names}",
+    ]
 
 
 def _legend(progress: Progress, marks: Marks) -> str:

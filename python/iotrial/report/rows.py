@@ -22,7 +22,7 @@ from iotrial.report.interactions import (
     verdict_word,
 )
 from iotrial.report.notation import capitalised, named_level
-from iotrial.report.phrases import effect_sentence, interval_of, label
+from iotrial.report.phrases import effect_sentence, interval, label
 from iotrial.report.risks import risk_of
 from iotrial.report.safety import NO_RISKS, Risks, risks_of
 from iotrial.report.sentences import carry_over_sentences, control_sentence
@@ -36,8 +36,11 @@ from iotrial.terminal import escape
 
 @dataclass(frozen=True, slots=True)
 class CellRow:
-    """The effect of an ``EffectRow`` at one level of another factor: name, ratio or difference, and both typical values."""
+    """The effect of an ``EffectRow`` at the level ``at`` of the factor ``other``: name, its size, and both typical values."""
 
+    other: str
+    at: str
+    effect: Effect
     name: str
     size: str
     typical: tuple[Typical | None, Typical | None]
@@ -63,6 +66,11 @@ class EffectRow:
     risk: str = ""
     typical: tuple[Typical | None, Typical | None] = (None, None)
     cells: tuple[CellRow, ...] = ()
+
+    @property
+    def answers(self) -> tuple[Effect, ...]:
+        """The effect, or those of the cells (kind "cell") if its average describes none of them."""
+        return tuple(cell.effect for cell in self.cells if cell.effect.kind == "cell") or (self.effect,)
 
     @property
     def place(self) -> str:
@@ -202,10 +210,11 @@ def _typical(
 
 
 def _cells(one: Split, key: str, values: TypicalValues | None) -> Iterator[CellRow]:
-    for at, value in one.cells:
+    for at, effect in one.cells:
         name = f"with {named_level(escape(one.other), escape(at))}"
-        size = interval_of(one.main, (value, None, None)).partition(" [")[0]
-        yield CellRow(name, size, _typical(one.main, key, values, (one.other, at)))
+        size = interval(effect)
+        size = size.partition(" [")[0] if effect.low is None and effect.high is None else size
+        yield CellRow(one.other, at, effect, name, size, _typical(one.main, key, values, (one.other, at)))
 
 
 def control_rows(controls: Sequence[Control], conditions: Conditions) -> Iterator[ControlRow]:

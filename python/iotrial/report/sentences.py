@@ -83,7 +83,14 @@ from iotrial.stats.verdict import (
     is_rate,
     is_time,
 )
-from iotrial.store.model import StoredTrial, TrialState, objects_in, shared_disks_in_words, today_in_words
+from iotrial.store.model import (
+    StoredTrial,
+    TrialState,
+    busy_in_words,
+    objects_in,
+    shared_disks_in_words,
+    today_in_words,
+)
 from iotrial.study.model import DesignKind, Scale, Study, Workload
 from iotrial.terminal import escape
 from iotrial.units import format_duration, format_ratio
@@ -164,21 +171,18 @@ def summarise(
     failures: Sequence[str] = (),
     risks: Risks | None = None,
     measured: Risks = NO_RISKS,
+    apart: Sequence[Split] = (),
 ) -> Summary:
     """Describe the verdict of a trial in words.
 
     ``reasons``: why it is likely to be invalid; ``adjusted``: the arms' means by condition and response, if factors are
-    crossed; ``failures``: the messages of failed runs; ``risks`` and ``measured``: as in ``report.risks``.
+    crossed; ``apart``: effects of which the cells are the answer; ``failures``: the messages of failed runs; ``risks`` and ``measured``: as in ``report.risks``.
     """
     conditions = Conditions(trial.header.study)
     together = only_together(analysis.effects, trial.header.study, adjusted or {})
     every = decisive(analysis.effects)
     carried = {id(main) for one in together for main in one.mains}
-    apart = [
-        one
-        for one in answered_by_cells(analysis, trial.header.study, adjusted or {})
-        if id(one.main) not in carried
-    ]
+    apart = [one for one in apart if id(one.main) not in carried]
     carried |= {id(one.main) for one in apart}
     effects = tuple(effect for effect in every if id(effect) not in carried)
     paired = frozenset((main.factor, main.level) for one in together for main in one.mains)
@@ -529,6 +533,7 @@ def _on_workloads(
     for note in (
         *today_in_words(objects_in(header.lab, "today")),
         *shared_disks_in_words(objects_in(header.lab, "shared")),
+        *busy_in_words(objects_in(header.lab, "busy")),
     ):
         yield f"{escape(capitalised(note))}."
     for disk in _modelled(header.lab):

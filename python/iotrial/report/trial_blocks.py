@@ -248,7 +248,14 @@ def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = 
         own.append(_effect(row, name, measured=measured, valid=valid, exploratory=exploratory))
         for cell in row.cells:
             typical = tuple(map(_typical, cell.typical)) if measured else ()
-            own.append(Row((f"  {elided(cell.name, _LONGEST_COMPARISON)}", *typical, cell.size, "", "", "")))
+            shown = cell.effect.low is not None or cell.effect.high is not None
+            word = (
+                verdict_cell(cell.effect, cell.effect.conclusion.words, risk=row.risk, valid=valid)
+                if shown
+                else ""
+            )
+            p = p_value(cell.effect.p_anytime) if shown else ""
+            own.append(Row((f"  {elided(cell.name, _LONGEST_COMPARISON)}", *typical, cell.size, p, "", word)))
     made = tuple(Group(tuple(members), key[0] if key else "") for key, members in groups.items())
     bounded = any(row.effect.bounds and row.effect.verdict is Verdict.EQUIVALENT for row in rows)
     typically = any(row.effect.conclusion is Conclusion.EQUIVALENT_TYPICALLY for row in rows)

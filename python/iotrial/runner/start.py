@@ -18,7 +18,11 @@ from iotrial.documents import plain
 from iotrial.errors import IotrialError, RequestError, RestoreError, StoreError
 from iotrial.lab import host
 from iotrial.lab.guard import Consent
+from iotrial.lab.machine import neighbours
+from iotrial.lab.target import Target
 from iotrial.paths import state_folder
+from iotrial.probe.client import Probe
+from iotrial.runner.doctor.checks import BUSY, PRESSURE, STOLEN
 from iotrial.runner.durability_pass import DurabilityPass
 from iotrial.runner.places import Where
 from iotrial.runner.planning import default_folder
@@ -41,6 +45,7 @@ from iotrial.store.model import (
     TrialData,
     TrialHeader,
     TrialState,
+    busy_in_words,
     shared_disks_in_words,
 )
 from iotrial.study.places import GUEST, IN_PLACE
@@ -91,6 +96,11 @@ def begin(
             *shared_disks_in_words(plain(sharing(resolved, folder))),
         ):
             watcher.say(note)
+        busy: list[dict[str, object]] = []
+        if engine is None:  # a service in use is busy with its own work
+            busy, says = _busy()
+            for note in says:
+                watcher.say(note)
         if (making := _making(resolved)) is not None:
             watcher.say(making)
         session = (Session if engine is None else engine.session)(
@@ -111,7 +121,7 @@ def begin(
                 alpha=resolved.study.alpha,
                 margin=resolved.study.margin,
                 started=datetime.now(UTC).isoformat(timespec="seconds"),
-                lab=session.facts(),
+                lab={**session.facts(), **({"busy": busy} if busy else {})},
                 host=session.again_where_it_dies(lambda: host.facts(session.target)),
                 options={
                     **options,
@@ -126,6 +136,33 @@ def begin(
             )
             trial = store.create_trial(header)
         return _conduct(session, plan, store, trial, limits, watcher, signals, None, engine)
+
+
+#: how long the machine is watched before a trial
+_WATCHED_S = 0.3
+
+
+def _busy() -> tuple[list[dict[str, object]], list[str]]:
+    """Return what else keeps this machine busy before its lab is made, by the doctor's limits: to store, and in words.
+
+    The words name the busiest processes. What is stored may be shared, and has no names.
+    """
+    with Probe(isolate=False) as probe:
+        seen = neighbours.look(Target(probe), _WATCHED_S)
+    worst = max(seen.pressure.items(), key=lambda one: one[1], default=("", 0.0))
+    shares = {
+        "processors": (seen.busy, BUSY),
+        "stolen": (seen.stolen, STOLEN),
+        worst[0]: (worst[1], PRESSURE),
+    }
+    found: list[dict[str, object]] = [
+        {"resource": name, "share": round(share, 3)}
+        for name, (share, limits) in shares.items()
+        if share >= limits[1]
+    ]
+    names = ", ".join(name for name, _ in seen.busiest)
+    says = [f"{text}{f' (busiest: {names})' if names else ''}" for text in busy_in_words(found)]
+    return found, says
 
 
 def resume(

@@ -208,6 +208,64 @@ def analyse(
     )
 
 
+def cell_effects(
+    spec: Spec,
+    analysis: Analysis,
+    blocks: Sequence[ObservedBlock],
+    main: Effect,
+    other: str,
+    places: Sequence[str],
+) -> tuple[Effect, ...]:
+    """Return a main effect in each cell: the level against its reference with another factor at each of ``places``.
+
+    ``blocks``: those of the trial, in time order. Each is a paired contrast within the blocks, as the main effect is. Which
+    cells are read is chosen after the trial, so every cell of every pair of factors, condition and primary response counts:
+    together they share the study's alpha, as a family of their own, and their intervals hold simultaneously. Empty if the
+    design does not have both arms of a cell, as in a fraction.
+    """
+    condition = next(
+        one for one in spec.conditions if one.workload == main.workload and one.levels == main.condition
+    )
+    response = next(one for one in spec.responses_of(condition, primary=True) if one.name == main.response)
+    term = next(
+        one
+        for one in spec.terms
+        if one.kind is TermKind.MAIN and (one.factor, one.level) == (main.factor, main.level)
+    )
+    runs = Runs(judged([block for block in blocks if block.condition == condition.key]))
+    table = Responses(runs, response)
+    treatments = {run.arm: run.treatment for run in runs.runs if run.arm in term.weights}
+    alpha = spec.alpha / spec.cells
+    carried = [
+        one for one in analysis.carry_over if one.condition == {**condition.levels, "workload": main.workload}
+    ]
+    estimands = []
+    for place in places:
+        arms = [arm for arm in term.weights if treatments.get(arm, {}).get(other) == place]
+        of_level = [arm for arm in arms if treatments[arm][main.factor] == main.level]
+        of_reference = [arm for arm in arms if treatments[arm][main.factor] == main.reference]
+        if not of_level or len(of_level) != len(of_reference):
+            return ()
+        weights = {
+            **dict.fromkeys(of_level, 1.0 / len(of_level)),
+            **dict.fromkeys(of_reference, -1.0 / len(of_reference)),
+        }
+        cell = replace(term, weights=weights)
+        estimands.append(
+            _Estimand(
+                term=cell,
+                response=response,
+                alpha=alpha,
+                condition={**main.condition, other: place},
+                workload=main.workload,
+                contrasts=table.contrasts(weights, whole=term.whole),
+                control_seen=main.plain_beyond == plain_beyond(spec.margin, control_seen=True),
+                pairs=table.pairs(cell),
+            )
+        )
+    return tuple(replace(_without_held(one, carried), kind="cell") for one in _effects(estimands, spec))
+
+
 def _of(condition: Condition, effects: Sequence[Effect]) -> list[Effect]:
     """Return the effects of a condition, without pooled ones."""
     return [

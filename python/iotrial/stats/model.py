@@ -14,7 +14,7 @@ from iotrial.design.model import ArmKind, Before, WashIn
 from iotrial.documents import Amount, Count, JsonObject, Probability, Unbounded
 from iotrial.study.model import MEAN, TYPICAL, Better, Scale
 
-EffectKind = Literal["main", "interaction", "pooled"]
+EffectKind = Literal["main", "interaction", "pooled", "cell"]
 
 
 class Verdict(StrEnum):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from iotrial.design.model import ArmKind, Condition, Term
+from iotrial.design.model import ArmKind, Condition, Term, TermKind
 from iotrial.design.plan import Plan
 from iotrial.stats.verdict import INJECTED, is_rate, is_time
 from iotrial.study.model import DesignKind, Response, Scale
@@ -139,6 +139,14 @@ class Spec:
         unnamed = sum(not other.primary for other in self.terms)
         primaries = sum(len(self.responses_of(condition, primary=True)) for condition in self.conditions)
         return self.alpha / max(1, unnamed * primaries)
+
+    @property
+    def cells(self) -> int:
+        """The number of effects in cells (``analyse.cell_effects``): of each level, at each level of each other factor."""
+        mains = [term for term in self.terms if term.kind is TermKind.MAIN]
+        levels = {term.factor: 1 + sum(one.factor == term.factor for one in mains) for term in mains}
+        each = sum(sum(levels.values()) - levels[term.factor] for term in mains)
+        return each * sum(len(self.responses_of(condition, primary=True)) for condition in self.conditions)
 
     @property
     def control_alpha(self) -> float:

@@ -18,6 +18,7 @@ from iotrial.store import limits
 from iotrial.store.states import TrialState
 from iotrial.study.model import Study
 from iotrial.study.schema import one_of
+from iotrial.units import format_percent
 
 __all__ = [
     "AccountedCall", "AccountedRequests", "BlockEnd", "Continuation", "DamagedTrial", "Event", "PowerCuts", "RunRecord",
@@ -291,6 +292,28 @@ def shared_disks_in_words(stored: Sequence[Mapping[str, object]]) -> tuple[str, 
         else:
             found.append(f"places {places} lie on one disk ({disks})")
     return tuple(found)
+
+
+_BUSY = {
+    "processors": "other work kept {} of the processors busy",
+    "stolen": "the host took {} of the processors' time",
+    "cpu": "tasks waited for a processor {} of the time",
+    "io": "tasks waited for a disk {} of the time",
+    "memory": "tasks waited for memory {} of the time",
+}
+
+
+def busy_in_words(stored: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
+    """Return a sentence on what kept the machine busy before the trial (facts of a lab), without the full stop."""
+    parts = [
+        words.format(format_percent(share))
+        for one in stored
+        if (words := _BUSY.get(str(one.get("resource")))) and isinstance(share := one.get("share"), float)
+    ]
+    if not parts:
+        return ()
+    what = f"the machine was busy before the trial: {_joined(parts)}"
+    return (f"{what}; intervals are wider for it: stop what is not needed and measure again",)
 
 
 def _joined(names: object) -> str:

@@ -19,6 +19,7 @@ from iotrial.knobs.declaration import Consequence, Safety, consequence_of
 from iotrial.knobs.filesystem import MountAtime
 from iotrial.knobs.machine import Sysctl
 from iotrial.report.best import Advice, advised, described, evidence_of_settings
+from iotrial.report.conditions import EVERYWHERE
 from iotrial.report.durability import level_verdict, measured_risks
 from iotrial.report.notation import counted, joined, named_level
 from iotrial.report.phrases import size_in_words, size_of
@@ -134,51 +135,98 @@ def chosen(document: Document, *, named: Collection[str] = ()) -> Chosen:
             f"trial {trial.number or trial.header.id} is a race: its winner counts once it is confirmed on fresh blocks",
             hint=f"apply the confirmation instead, the trial after it; the race had {counted(len(race.places), 'setting')}",
         )
+    best: dict[str, _Best] = {}
     for factor in trial.header.study.treatment_factors:
-        best, others = _best(document, factor, named)
+        one, others = _best(document, factor, named)
         left += others
-        found += [] if best is None else best
+        if one is not None:
+            best[factor.name] = one
+    left += _not_in_force(document, best)
+    for one in best.values():
+        advice = _advice(document, one.effects)
+        if advice is not None:
+            left += [
+                LeftOut(one.factor.name, setting_name(s.knob, dict(s.options)), _not_applied(s, without))
+                for s, without in advice.left_out
+                if not setting_is_named(s, named)
+            ]
+        found += _choices(document, one, advice, named)
     return Chosen(tuple(found), tuple(left))
 
 
-def _best(
-    document: Document, factor: Factor, named: Collection[str]
-) -> tuple[Sequence[Choice] | None, list[LeftOut]]:
-    """Return the choices of a factor's best level, and why each other level is not chosen."""
-    candidates: list[tuple[float, Level, list[Effect]]] = []
+@dataclass(slots=True)
+class _Best:
+    """The best level of a factor, with its effects; where its average describes no cell, with those of the cells.
+
+    ``cells``: for the factor that splits them, by its level, the effects there. ``in_force``: the effects at the levels that
+    the other factors will have.
+    """
+
+    factor: Factor
+    level: Level
+    effects: list[Effect]
+    cells: dict[str, dict[str, list[Effect]]]
+    in_force: list[Effect]
+
+
+def _best(document: Document, factor: Factor, named: Collection[str]) -> tuple[_Best | None, list[LeftOut]]:
+    """Return a factor's best level, and why each other level is not chosen."""
+    candidates: list[_Best] = []
     left = []
     for level in factor.levels:
-        effects = [
-            row.effect
+        rows = [
+            row
             for row in document.primary
             if row.effect.kind == "main"
             and (row.effect.factor, row.effect.level) == (factor.name, level.label)
             and row.effect.reference == factor.reference  # in a confirmation, others lack one setting
         ]
-        if not effects:
+        if not rows:
             continue
+        effects = [one for row in rows for one in row.answers]
+        cells: dict[str, dict[str, list[Effect]]] = {}
+        for cell in (cell for row in rows for cell in row.cells if cell.effect.kind == "cell"):
+            cells.setdefault(cell.other, {}).setdefault(cell.at, []).append(cell.effect)
         is_named = factor.name in named or any(setting_is_named(s, named) for s in level.settings)
         reason = _reason_against(document, effects, is_named=is_named)
         if reason is None:
-            candidates.append((_gain(effects), level, effects))
+            candidates.append(_Best(factor, level, effects, cells, effects))
         else:
             left.append(LeftOut(factor.name, level.label, reason))
     if not candidates:
         return None, left
-    _, best, effects = max(candidates, key=lambda one: one[0])
+    best = max(candidates, key=lambda one: _gain(one.effects))
     left += [
-        LeftOut(factor.name, level.label, f"better, but less than {escape(best.label)}")
-        for _, level, _ in candidates
-        if level is not best
+        LeftOut(factor.name, one.level.label, f"better, but less than {escape(best.level.label)}")
+        for one in candidates
+        if one is not best
     ]
-    advice = _advice(document, effects)
-    if advice is not None:
-        left += [
-            LeftOut(factor.name, setting_name(s.knob, dict(s.options)), _not_applied(s, without))
-            for s, without in advice.left_out
-            if not setting_is_named(s, named)
+    return best, left
+
+
+def _not_in_force(document: Document, best: dict[str, _Best]) -> Iterator[LeftOut]:
+    """Leave out of ``best`` what is better only in cells that will not be in force; note the effects in force of the rest.
+
+    In force is the level of the other factor that is chosen too, else its reference. Settings that are better only together
+    are both kept; of two that are better only alone, the one with the larger gain.
+    """
+    references = {one.name: one.reference for one in document.trial.header.study.treatment_factors}
+    while True:
+        levels = {**references, **{name: one.level.label for name, one in best.items()}}
+        for one in best.values():
+            split = [effect for name, cells in one.cells.items() for effect in cells.get(levels[name], [])]
+            one.in_force = [*(effect for effect in one.effects if effect.kind != "cell"), *split]
+        idle = [
+            one for one in best.values() if not any(effect.conclusion.improves for effect in one.in_force)
         ]
-    return tuple(_choices(document, factor, best, effects, advice, named)), left
+        if not idle:
+            return
+        least = min(idle, key=lambda one: _gain(one.effects))
+        del best[least.factor.name]
+        where = joined(_told(document, one) for one in least.effects if one.conclusion.improves)
+        yield LeftOut(
+            least.factor.name, least.level.label, f"better only with a setting that is not applied: {where}"
+        )
 
 
 def _advice(document: Document, effects: Sequence[Effect]) -> Advice | None:
@@ -212,7 +260,17 @@ def _reason_against(document: Document, effects: Sequence[Effect], *, is_named: 
 
 def _told(document: Document, effect: Effect) -> str:
     where = document.conditions.of_effect(effect).text
+    if cell := _cell(document, effect):
+        where = cell if where == EVERYWHERE else f"{where}, {cell}"
     return f"{effect.conclusion.words} ({escape(effect.response)}, {where}: {size_of(effect)})"
+
+
+def _cell(document: Document, effect: Effect) -> str:
+    """Return the level of another factor at which an effect is measured: "with interval on"; empty if it is not of a cell."""
+    others = {factor.name for factor in document.trial.header.study.treatment_factors}
+    return ", ".join(
+        f"with {escape(named_level(name, at))}" for name, at in effect.condition.items() if name in others
+    )
 
 
 def _gain(effects: Sequence[Effect]) -> float:
@@ -227,16 +285,11 @@ def _gain(effects: Sequence[Effect]) -> float:
 
 
 def _choices(
-    document: Document,
-    factor: Factor,
-    level: Level,
-    effects: Sequence[Effect],
-    advice: Advice | None,
-    named: Collection[str],
+    document: Document, best: _Best, advice: Advice | None, named: Collection[str]
 ) -> Iterator[Choice]:
-    header = document.trial.header
-    shown = [one for one in effects if one.conclusion in _BETTER] or [
-        one for one in effects if one.conclusion in _PROBABLY_BETTER
+    header, factor, level, effects = document.trial.header, best.factor, best.level, best.effects
+    shown = [one for one in best.in_force if one.conclusion in _BETTER] or [
+        one for one in best.in_force if one.conclusion in _PROBABLY_BETTER
     ]
     first = max(shown, key=lambda one: _gain([one]))
     reference = {
@@ -271,7 +324,7 @@ def _choices(
             scale=first.scale,
             response=first.response,
             better=first.better,
-            effect=size_in_words(first)
+            effect=f"{size_in_words(first)} {_cell(document, first)}".rstrip()
             + (
                 f"; without {described([setting])}: {size_of(without[setting])}"
                 if advice is not None and setting in without and setting in advice.contributing

@@ -17,12 +17,13 @@ from iotrial.report.conditions import Conditions
 from iotrial.report.interactions import comparison, verdict_word
 from iotrial.report.live import outlook_words, widest
 from iotrial.report.phrases import interval, interval_title
-from iotrial.report.progress import EffectLine, Progress, read_standing, standing_path
+from iotrial.report.progress import Progress, read_standing, standing_path
 from iotrial.store.outline import Outline
 from iotrial.store.states import TrialState
 from iotrial.study.model import Scale
 from iotrial.terminal import escape
-from iotrial.web.figures import Axis, Mark, both_widths, forest
+from iotrial.units import format_duration
+from iotrial.web.figures import Axis, Mark, both_widths, forest, timeline
 from iotrial.web.jobs import NotReady
 from iotrial.web.pages import QUIET_REFRESH_S, REFRESH_S, download, not_ready, render_page, report
 from iotrial.web.query_params import number_of, pairs_of, value_of
@@ -106,9 +107,7 @@ def _saved(
 ) -> Response:
     trial = _trial(view, request)
     if trial.state is TrialState.RUNNING:
-        raise RequestError(
-            f"trial {trial.number} is still running", hint="it can be downloaded after it has ended"
-        )
+        raise RequestError(f"trial {trial.number} is still running")
     try:
         return download(content(trial), media_type, _name(trial, suffix))
     except NotReady as error:
@@ -148,11 +147,38 @@ def _live(view: StoreView, request: Request, trial: Outline) -> Response:
         decided=0 if progress is None else progress.decided,
         ahead=[] if progress is None else _ahead(progress),
         figures=[] if progress is None else _figures(progress),
+        over_time=None if progress is None else _over_time(progress),
         heads=interval_title(_scale(line) for line in progress.effects) if progress else "",
         refresh=None if still else REFRESH_S,
         still=still,
         warnings=view.snapshot().warnings,
     )
+
+
+def _over_time(progress: Progress) -> tuple[Markup, Markup] | None:
+    """Draw the metric in the newest windows of a live trial; None with fewer than two."""
+    windows = [one for one in progress.windows if one.value is not None and not one.void]
+    if len(windows) < 2:
+        return None
+    tones = dict(
+        zip(dict.fromkeys(one.setting for one in windows), ("", "higher", "faster", "slower"), strict=False)
+    )
+    marks = [
+        Mark(
+            one.value,
+            None,
+            None,
+            tones.get(one.setting, ""),
+            format_duration(round(one.began_s)),
+            one.numbers,
+            word=one.setting,
+        )
+        for one in windows
+    ]
+    changes = [i for i in range(1, len(windows)) if windows[i].setting != windows[i - 1].setting]
+    axis = Axis.of(marks, log=False, unit=windows[-1].unit, margin=0.0)
+    label = f"The metric in {len(windows)} windows; the table has the numbers."
+    return both_widths(lambda width: timeline(marks, axis, changes=changes, width=width, label=label))
 
 
 def _ahead(progress: Progress) -> list[str]:
@@ -163,10 +189,6 @@ def _ahead(progress: Progress) -> list[str]:
     if progress.outlook_s is not None:
         parts.append(outlook_words(progress.outlook_s, progress.left_s))
     return parts
-
-
-def _scale(line: EffectLine) -> Scale:
-    return Scale.LOG if line.null else Scale.DIFFERENCE
 
 
 def _figures(progress: Progress) -> list[tuple[Markup, Markup]]:
