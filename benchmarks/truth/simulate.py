@@ -106,6 +106,8 @@ PRINTED_ONLY = frozenset(
         "capped-bets",
         "capped-means",
         "contradictions",
+        "dependence",
+        "wash-in",
         "durability-runs",
         "large-effects",
         "races-left-out",
