@@ -195,7 +195,7 @@ class Session:
         extra = self.extra_places()
         self.settings.settle([p for name, p in self.places.items() if name not in extra], extra.values())
         for place in self.places.values():
-            self.make_files(place)
+            self._make_files(place, None)
         for place in extra.values():
             self.files.make_folder(place)
 
