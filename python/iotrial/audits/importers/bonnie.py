@@ -69,9 +69,10 @@ def read(source: Source, _: ReadOptions) -> Imported:
     if not observations:
         for group, size, words, text in _table(lines):
             latencies = all(map(_LATENCY.fullmatch, words))
-            if len(words) not in (_LATENCIES if latencies else _CELLS) or not (
-                latencies or all(map(_CELL.fullmatch, words))
-            ):
+            # the tests of files have a number of files, the others a size with its unit
+            fits = ("Create" in text) == size.partition(":")[0].isdigit()
+            fits &= len(words) in (_LATENCIES if latencies else _CELLS)
+            if not fits or not (latencies or all(map(_CELL.fullmatch, words))):
                 unread.append(f"{source.name}: a row that is cut off or damaged ({' '.join(words)[:60]})")
                 continue
             observations += _of_words(source, group, size, words, text)

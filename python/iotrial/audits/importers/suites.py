@@ -88,6 +88,8 @@ def _phoronix(source: Source) -> Imported:
         for entry in result.iter("Entry"):
             group, raw = label(entry.findtext("Identifier") or "?"), entry.findtext("RawString") or ""
             values = [measured(word) for word in raw.split(":")] if raw else []
+            if None in values:
+                unread.append(f"{label(result.findtext('Title') or '?')}, {group}: a value that is no number")
             if not values:
                 unread.append(
                     f"{label(result.findtext('Title') or '?')}, {group}: no single values (RawString)"

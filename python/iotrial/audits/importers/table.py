@@ -89,8 +89,14 @@ def read_table(text: str, name: str, *, roles: bool = False) -> Table:
     rows, others = _first_markdown(body)
     if len(body if rows is None else rows) < 2:
         raise RequestError(f"{name}: not a table: expected a line of column names, then rows")
-    rows = rows or _split(body, name)
-    unread = [f"{name}: {others} more Markdown table{'s' * (others > 1)} below the first"] if others else []
+    unread = []
+    if rows is None:
+        rows = _split(body, name)
+        if len(rows) < len(body):
+            unread.append(
+                f"{name}: {len(body) - len(rows)} line ends within quotes (is a quotation mark missing?)"
+            )
+    unread += [f"{name}: {others} more Markdown table{'s' * (others > 1)} below the first"] if others else []
     if not roles and _is_data(rows[0], rows[1:]):
         first = ",".join(rows[0])[:60]
         raise RequestError(
