@@ -95,6 +95,7 @@ TABLES: dict[str, Table] = {
     "contradictions": skewed.contradictions_table,
     "capped-bets": tried.capped_bets,
     "averaged-races": tried.averaged_races,
+    "large-effects": tried.large_effects_first,
 }
 
 #: tables that have no place in the documents, which give their results in a sentence
@@ -106,6 +107,7 @@ PRINTED_ONLY = frozenset(
         "capped-means",
         "contradictions",
         "durability-runs",
+        "large-effects",
         "races-left-out",
         "orders",
         "assumptions",

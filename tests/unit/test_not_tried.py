@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 import pytest
 from factorial_trials import conducted
@@ -139,6 +140,30 @@ def test_swappiness_is_not_tried_without_swap(swap_bytes: int | None, tried: boo
     found = judged(SWAPPINESS, wall_s=300.0, evidence=WRITES, swap_bytes=swap_bytes)
     assert found.conclusion.equivalent is tried
     assert found.reason == (None if tried else "not tried: this machine has no swap")
+
+
+class Counted(dict[str, float]):
+    """Responses that count how often one is read."""
+
+    reads = 0
+
+    def get(self, *words: Any) -> Any:
+        Counted.reads += 1
+        return super().get(*words)
+
+
+def test_runs_are_read_once_however_many_responses_they_have() -> None:
+    document = trial(EXPIRE, 0.0)
+    runs = tuple(replace(run, responses=Counted({"wall": 1.5})) for run in document.data.runs)
+    data: TrialData = replace(document.data, runs=runs)
+    (effect,) = document.analysis.effects[:1]
+    many = replace(document.analysis, effects=(effect,) * 40)
+    for analysis in (document.analysis, many):
+        Counted.reads = 0
+        found = without_not_tried(data, analysis).effects
+        assert {one.conclusion for one in found[:1]} == {effect.conclusion}
+        # the time of each run, and at most what it wrote by three counters
+        assert 0 < Counted.reads <= 4 * len(runs)
 
 
 def test_a_direction_that_was_shown_stays() -> None:

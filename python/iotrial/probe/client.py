@@ -185,7 +185,6 @@ class Probe:
             self.kill()
             raise ProbeError(
                 f'{self._who} was stopped by a signal at "{verb}", and did not continue for {STOPPED_S:g} s',
-                hint="it was killed; its measurement would have been worthless",
             )
 
     def epitaph(self) -> str:

@@ -161,7 +161,6 @@ def filled(factor: Factor, lab: str, subject: RunContext, *, quick: bool) -> Fac
     if len(remaining) < 2 <= len(levels):
         raise RequestError(
             f"{factor.name}: {remaining[0].label.removesuffix(f' ({TODAY})')} is today's value: there is nothing to compare",
-            hint="name another level",
         )
     return structs.replace(
         factor,

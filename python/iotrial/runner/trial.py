@@ -86,7 +86,7 @@ class Limits:
     report_s: float | None = None
 
     def measuring_s(self, prepared_s: float, *, counts: bool) -> float:
-        """Return the seconds for measuring after a preparation of so many seconds: at least half of all.
+        """Return the seconds for measuring after a preparation of this many seconds: at least half of all.
 
         ``counts``: system calls or requests are counted at the end.
         """
@@ -579,7 +579,7 @@ class Conductor:
         return turns_device(self._turns(condition))
 
     def _note_uneven(self) -> None:
-        """Note conditions whose levels read different amounts although no treatment changes the work."""
+        """Note conditions in which levels read different amounts although no treatment changes the work."""
         for condition in self._plan.conditions:
             starts = self._plan.study.workload(condition.workload).work.starts_programs
             if starts and leaves_work(self._turns(condition)):

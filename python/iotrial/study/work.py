@@ -590,7 +590,7 @@ class HasOwnData:
     def held(self, lab: LabContext) -> tuple[str, ...]:
         """Return the paths of files that a warm run finds in memory: read before it, and kept there until it has ended.
 
-        Only for kinds whose job is ``command``.
+        Only for kinds with the job ``command``.
         """
         return ()
 
@@ -604,7 +604,7 @@ class HasOwnData:
 
 
 def makes_files(work: Work) -> bool:
-    """Return whether it makes files in the lab apart from its file set: output, or data of its own."""
+    """Return whether it makes files in the lab apart from its file set: output, or its own data."""
     return work.needs_scratch() or (isinstance(work, HasOwnData) and work.has_own_data())
 
 
