@@ -148,9 +148,10 @@ class LabContext:
 
     ``root`` is the lab's folder, ``files`` the folder of the run's files as the workload sees them (a view,
     if a knob makes one). ``user`` is the user of servers and of programs that never run as root (None: the probe's own
-    user, who is not root either); ``runs_as`` is the user of the work itself (None: the probe's own). ``programs`` are folders or programs chosen by the user, by name. ``log`` is the root of
-    a second place for logs, if the study has one. ``port`` of 127.0.0.1 was free when the run began, for a
-    server of this run. ``arguments`` are the values of placeholders set by knobs. ``device`` is the lab's
+    user, who is not root either); ``runs_as`` is the user of the work itself (None: the probe's own). ``programs`` are
+    folders or programs chosen by the user, by name. ``log`` is the root of a second place for logs, if the study has
+    one. ``port`` of 127.0.0.1 was free when the run began, for a server of this run. ``arguments`` are the values of
+    placeholders set by knobs. ``device`` is the lab's
     block device, ``disks`` its members if it is an array.
     """
 

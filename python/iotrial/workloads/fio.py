@@ -318,8 +318,6 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
         return not self.hosts
 
     def provide(self, lab: LabContext) -> None:
-        if self.hosts:
-            return
         lab.target.call("mkdir", path=lab.own, mode="0755")
         user = lab.user if self.several else lab.runs_as
         owner = None if user is None else dict(user)
