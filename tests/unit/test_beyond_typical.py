@@ -317,7 +317,9 @@ def test_the_headline_says_what_the_verdict_covers_and_a_note_what_could_be_unse
     made = document([NONE])
     assert made.summary.headline.endswith("differences beyond 3 % are excluded.")
     assert "as fast as 0777 in typical runs" in made.summary.headline
-    assert "none in 100 of either; stalls rarer than 1 in 5 runs would not be seen" in on_the_first_screen(made)
+    assert "none in 100 of either; stalls rarer than 1 in 5 runs would not be seen" in on_the_first_screen(
+        made
+    )
 
 
 def test_equivalent_mean_runs_too_are_qualified_by_the_rarest_stall_that_would_have_been_seen() -> None:

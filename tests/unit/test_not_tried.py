@@ -12,13 +12,13 @@ from factorial_trials import conducted
 from iotrial.design.plan import Plan
 from iotrial.report.document import Document
 from iotrial.report.live import verdict_line
-from iotrial.store.not_tried import without_not_tried
 from iotrial.report.phrases import reason_in_words
 from iotrial.report.progress import effect_lines
 from iotrial.runner.trial import is_decided
 from iotrial.stats.analyse import Spec
 from iotrial.stats.model import Conclusion, Effect
 from iotrial.store.model import TrialData
+from iotrial.store.not_tried import without_not_tried
 from values import replace
 
 EXPIRE = ('knob = "sysctl"\nkey = "vm.dirty_expire_centisecs"', '["100", "12000"]')
@@ -58,7 +58,7 @@ def trial(factor: tuple[str, str], effect: float) -> Document:
     """Return a simulated trial of two levels with the second one's log effect."""
     first = factor[1].split('"')[1]
     return conducted(
-        text(*factor), lambda levels: 0.0 if levels["setting"] == first else effect, blocks=60, sd=0.005
+        text(*factor), lambda _: 0.0 if levels["setting"] == first else effect, blocks=60, sd=0.005
     )
 
 
@@ -87,7 +87,7 @@ def measured(
 
 def decided(text: str, *, blocks: int, wall_s: float) -> bool:
     """Return whether a trial of two factors or one, without any effect, ends after so many blocks."""
-    data = conducted(text, lambda levels: 0.0, blocks=blocks, sd=0.05).data
+    data = conducted(text, lambda _: 0.0, blocks=blocks, sd=0.05).data
     data = measured(data, wall_s=wall_s, evidence=WRITES)
     plan = Plan(data.trial.header.study, data.trial.header.seed)
     return is_decided(plan, Spec.from_plan(plan), data)
@@ -181,7 +181,9 @@ def test_a_trial_ends_early_if_no_run_can_feel_its_only_setting() -> None:
 
 
 def test_a_setting_that_cannot_be_tried_does_not_end_the_trial_of_another() -> None:
-    other = '[[factor]]\nname = "f01"\nknob = "environment.variable"\nvariable = "F"\nlevels = ["off", "on"]\n'
+    other = (
+        '[[factor]]\nname = "f01"\nknob = "environment.variable"\nvariable = "F"\nlevels = ["off", "on"]\n'
+    )
     assert not decided(text(*EXPIRE, more=other), blocks=5, wall_s=0.062)
 
 

@@ -122,8 +122,8 @@ class Sysctl(Declaration):
         "fs.xfs.xfssyncd_centisecs": (100, 720_000),
     }
 
-    #: of Linux itself (kernel/sysctl.c, mm/ and the manuals below), which a distribution may change. A limit of dirty pages in
-    #: bytes is 0: the ratio is in force
+    #: of Linux itself (kernel/sysctl.c, mm/ and the manuals below), which a distribution may change. A limit of dirty pages
+    #: in bytes is 0: the ratio is in force
     DEFAULTS: ClassVar[Mapping[str, str]] = {
         "vm.compaction_proactiveness": "20",
         "vm.dirty_background_bytes": "0",

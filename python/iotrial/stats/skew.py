@@ -157,7 +157,7 @@ def _mean_difference(pairs: PairedRuns) -> float:
 def _without_stalls(
     values: Floats, pairs: PairedRuns, response: Response, alpha: float, margin: float
 ) -> Floats | None:
-    """Return the contrasts of the blocks without a slow run; None if stalls are not what makes the blocks contradict each other.
+    """Return the contrasts of the blocks without a slow run; None if stalls are not why the blocks contradict each other.
 
     They are if the other blocks do not. Slow runs may come many in a row, but must end again: an effect that begins and stays
     is no stall. Exchanging the runs of a block does not change whether one is slow, so the rest is as symmetric as the whole.

@@ -148,7 +148,9 @@ def _live(view: StoreView, request: Request, trial: Outline) -> Response:
         ahead=[] if progress is None else _ahead(progress),
         figures=[] if progress is None else _figures(progress),
         over_time=None if progress is None else _over_time(progress),
-        heads=interval_title(_scale(line) for line in progress.effects) if progress else "",
+        heads=interval_title((Scale.LOG if line.null else Scale.DIFFERENCE) for line in progress.effects)
+        if progress
+        else "",
         refresh=None if still else REFRESH_S,
         still=still,
         warnings=view.snapshot().warnings,
