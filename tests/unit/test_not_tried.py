@@ -58,7 +58,7 @@ def trial(factor: tuple[str, str], effect: float) -> Document:
     """Return a simulated trial of two levels with the second one's log effect."""
     first = factor[1].split('"')[1]
     return conducted(
-        text(*factor), lambda _: 0.0 if levels["setting"] == first else effect, blocks=60, sd=0.005
+        text(*factor), lambda levels: 0.0 if levels["setting"] == first else effect, blocks=60, sd=0.005
     )
 
 
