@@ -11,13 +11,13 @@ from factorial_trials import conducted
 from iotrial.design.plan import Plan
 from iotrial.report.document import Document
 from iotrial.report.live import verdict_line
-from iotrial.store.not_tried import without_not_tried
 from iotrial.report.phrases import reason_in_words
 from iotrial.report.progress import effect_lines
 from iotrial.runner.trial import is_decided
 from iotrial.stats.analyse import Spec
 from iotrial.stats.model import Conclusion, Effect
 from iotrial.store.model import TrialData
+from iotrial.store.not_tried import without_not_tried
 from values import replace
 
 EXPIRE = ('knob = "sysctl"\nkey = "vm.dirty_expire_centisecs"', '["100", "12000"]')
@@ -86,7 +86,7 @@ def measured(
 
 def decided(text: str, *, blocks: int, wall_s: float) -> bool:
     """Return whether a trial of two factors or one, without any effect, ends after so many blocks."""
-    data = conducted(text, lambda levels: 0.0, blocks=blocks, sd=0.05).data
+    data = conducted(text, lambda _: 0.0, blocks=blocks, sd=0.05).data
     data = measured(data, wall_s=wall_s, evidence=WRITES)
     plan = Plan(data.trial.header.study, data.trial.header.seed)
     return is_decided(plan, Spec.from_plan(plan), data)
@@ -156,7 +156,9 @@ def test_a_trial_ends_early_if_no_run_can_feel_its_only_setting() -> None:
 
 
 def test_a_setting_that_cannot_be_tried_does_not_end_the_trial_of_another() -> None:
-    other = '[[factor]]\nname = "f01"\nknob = "environment.variable"\nvariable = "F"\nlevels = ["off", "on"]\n'
+    other = (
+        '[[factor]]\nname = "f01"\nknob = "environment.variable"\nvariable = "F"\nlevels = ["off", "on"]\n'
+    )
     assert not decided(text(*EXPIRE, more=other), blocks=5, wall_s=0.062)
 
 

@@ -233,7 +233,9 @@ def _possible(factors: Sequence[Varied]) -> _Possible | None:
     together = [
         f
         for f in factors
-        if any(clash(*pair) for o in factors if o is not f for pair in itertools.product(values[f], values[o]))
+        if any(
+            clash(*pair) for o in factors if o is not f for pair in itertools.product(values[f], values[o])
+        )
     ]
     names = short_names(factors)
     labels, levels, without = [], [], []

@@ -151,9 +151,7 @@ class Session:
             self.probe = guest.start(self._announce)
         else:
             inherits = any(one.work.inherits_stdout() for one in self.resolved.study.workloads)
-            self.probe = Probe(
-                isolate=self.resolved.root, waiting=self._waiting, shares_stdout=inherits
-            )
+            self.probe = Probe(isolate=self.resolved.root, waiting=self._waiting, shares_stdout=inherits)
             self._announce(self.probe)
         self.target = Target(self.probe)
 
