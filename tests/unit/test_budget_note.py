@@ -46,4 +46,5 @@ def test_fewer_levels_that_fit_are_named_as_the_command_line_takes_them() -> Non
 
 def test_two_levels_can_only_have_more_time() -> None:
     note = note_of("vm.swappiness=10,60", rounds=2)
-    assert note is not None and "fewer levels" not in note
+    assert note is not None
+    assert "fewer levels" not in note

@@ -22,7 +22,7 @@ def resolved(setting: str) -> Study:
 def test_the_default_of_a_sysctl_is_a_level_with_its_value() -> None:
     (factor,) = resolved("vm.swappiness=default,10").factors
     assert [level.settings[0].value for level in factor.levels] == ["60", "10"]
-    assert [level.label for level in factor.levels][0].startswith("60 (")
+    assert next(level.label for level in factor.levels).startswith("60 (")
     assert factor.reference == factor.levels[0].label
 
 
@@ -38,7 +38,8 @@ def test_a_knob_with_a_default_of_its_own_keeps_the_word(setting: str) -> None:
 def test_an_unknown_default_is_refused(setting: str) -> None:
     with pytest.raises(RequestError, match=r"no default of .* is known") as found:
         resolved(setting)
-    assert found.value.hint is not None and "today" in found.value.hint
+    assert found.value.hint is not None
+    assert "today" in found.value.hint
 
 
 def test_every_sysctl_has_a_default_that_is_in_its_range() -> None:
