@@ -97,7 +97,7 @@ levels = ["1", "2"]
 [[workload]]
 name = "prints"
 kind = "command"
-argv = ["/bin/sh", "-c", "test $(stat -L -c %i /proc/$$/fd/1) = $(stat -c %i {out}/printed)"]
+argv = ["/bin/sh", "-c", ": {n}; test $(stat -L -c %i /proc/$$/fd/1) = $(stat -c %i {out}/printed)"]
 stdout = "{out}/printed"
 """
 
