@@ -39,7 +39,7 @@ levels = [128, 256]
 [[workload]]
 name = "job"
 kind = "fio"
-timeout = "60 s"
+timeout = "20 s"
 file = "job.fio"
 pick = [{pick}]
 """
@@ -74,10 +74,19 @@ def small(text: str) -> str:
     for line in text.splitlines():
         name, equals, value = (part.strip() for part in line.partition("="))
         most = SMALL.get(name)
-        found = re.match(r"([0-9.]+)([kmgt]?)", value.lower())
+        found = re.match(r"([0-9]+(?:\.[0-9]+)?)([kmgt]?)", value.lower())
         sized = found and name not in ("runtime", "timeout") and found[2] in _UNITS
         amount = float(found[1]) * (_UNITS[found[2]] if sized else 1) if found else 0
-        if most and equals and found and not value.endswith("%") and (amount > most[0] or (name in ("runtime", "timeout", "ramp_time", "startdelay") and value[-1:] in "smhd")):
+        if (
+            most
+            and equals
+            and found
+            and not value.endswith("%")
+            and (
+                amount > most[0]
+                or (name in ("runtime", "timeout", "ramp_time", "startdelay") and value[-1:] in "smhd")
+            )
+        ):
             line = f"{name}={most[1]}"
         lines.append(line)
     return "\n".join(lines) + "\n"
@@ -116,7 +125,7 @@ def reason(done: subprocess.CompletedProcess[str]) -> str:
     return re.sub(r"iotrial: |\S*/job\.toml:[0-9]+: |study public-job: |workload job: ", "", text)[:160]
 
 
-def tried(folder: Path, path: Path, before: tuple[str, ...], *, runs: bool) -> tuple[str, str]:
+def tried(folder: Path, path: Path, before: tuple[str, ...], *, plans: bool, runs: bool) -> tuple[str, str]:
     """Return the outcome of one job file: of its plan as it is, and of the small one's run."""
     text = path.read_text(errors="replace")
     try:
@@ -131,27 +140,53 @@ def tried(folder: Path, path: Path, before: tuple[str, ...], *, runs: bool) -> t
     study = folder / "job.toml"
     study.write_text(STUDY.format(lab=LAB, pick=pick_of(jobs)))
     (folder / "job.fio").write_text(text)
-    plan = iotrial(folder, "plan", str(study), "--trust", "--lab", "image")
-    planned = "accepted" if plan.returncode == 0 else f"refused: {reason(plan)}"
-    if not runs or (plan.returncode and "lay out files" not in planned):
+    planned = ""
+    if plans:
+        plan = iotrial(folder, "plan", str(study), "--trust", "--lab", "image")
+        planned = "accepted" if plan.returncode == 0 else f"refused: {reason(plan)}"
+    if not runs or (planned.startswith("refused") and "lay out files" not in planned):
         return planned, ""
     (folder / "job.fio").write_text(small(text))
     words = ("--trust", "--lab", "image", "--no-controls", "--no-stop", "--json")
     done = iotrial(folder, "run", str(study), *words, before=before)
     if "lay out files" in done.stderr:
-        (folder / "job.fio").write_text(small(text).replace("size=16m", "size=2m").replace("size=32m", "size=2m"))
+        (folder / "job.fio").write_text(
+            small(text).replace("size=16m", "size=2m").replace("size=32m", "size=2m")
+        )
         done = iotrial(folder, "run", str(study), *words, before=before)
     failures: list[str] = []
     if (store := folder / "state" / "iotrial" / "trials.db").exists():
         connection = sqlite3.connect(store)
         rows = connection.execute("SELECT failure, checks FROM run").fetchall()
         failures = [failure for failure, _ in rows if failure]
-        failures += [f"void: {json.loads(checks)['void']}" for _, checks in rows if "void" in json.loads(checks)]
+        failures += [
+            f"void: {json.loads(checks)['void']}" for _, checks in rows if "void" in json.loads(checks)
+        ]
         connection.close()
         store.unlink()
-    if failures:
-        return planned, f"failed: {failures[0][:160]}"
-    return planned, "ran" if done.returncode in (0, 6) else f"failed: {reason(done)}"
+    if done.returncode in (0, 6) and not failures:
+        return planned, "ran"
+    why = " ".join((failures[0] if failures else reason(done)).split())[:160]
+    return planned, f"{'failed' if failures else 'refused'}: {why}; fio alone: {alone(folder)}"
+
+
+def alone(folder: Path) -> str:
+    """Return how fio ends on the same job in a folder of the root's file system."""
+    (folder / "alone").mkdir()
+    job = f"[global]\ndirectory=.\n{mapped((folder / 'job.fio').read_text())[0]}"
+    try:
+        done = subprocess.run(
+            ["fio", "-"],
+            input=job,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=folder / "alone",
+            timeout=25,
+        )
+    except subprocess.TimeoutExpired:
+        return "does not end in 25 s"
+    return f"status {done.returncode}"
 
 
 def main() -> None:
@@ -161,16 +196,30 @@ def main() -> None:
     parser.add_argument("--with", dest="before", default="")
     parser.add_argument("--only", default="")
     parser.add_argument("--plan", action="store_true", help="only plan")
+    parser.add_argument("--run", action="store_true", help="only run")
     given = parser.parse_args()
-    with open(given.out, "w", newline="") as file:
+    with given.out.open("w", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(("source", "file", "plan", "run"))
         for path in sorted(given.folder.rglob("*.fio")):
-            source, name = path.relative_to(given.folder).parts[0], "/".join(path.relative_to(given.folder).parts[1:])
+            source, name = (
+                path.relative_to(given.folder).parts[0],
+                "/".join(path.relative_to(given.folder).parts[1:]),
+            )
             if given.only not in str(path):
                 continue
             with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
-                row = (source.replace("+", "/"), name, *tried(Path(folder), path, tuple(shlex.split(given.before)), runs=not given.plan))
+                row = (
+                    source.replace("+", "/"),
+                    name,
+                    *tried(
+                        Path(folder),
+                        path,
+                        tuple(shlex.split(given.before)),
+                        plans=not given.run,
+                        runs=not given.plan,
+                    ),
+                )
             table.writerow(row)
             file.flush()
             print(*row, sep=" | ", flush=True)

@@ -1,6 +1,6 @@
 """iotrial under its own power cuts: its store, undo journal, records of `apply`, `restore` and `revert`.
 
-    python benchmarks/powercut/itself.py [--drawn N] [--filesystem NAME] [--sector-bytes N] [trials | settings]
+    python benchmarks/powercut/itself.py [--drawn N] [--filesystem NAME] [--sector-bytes N] [trials | live | settings]
 
 Everything that iotrial keeps is on a disk that logs; what it acknowledges is marked at the moment a call returns. After
 each cut the disk is recovered, the machine has another boot id, and `iotrial restore` or `revert` runs on it. Then:
@@ -8,7 +8,7 @@ each cut the disk is recovered, the machine has another boot id, and `iotrial re
 - no acknowledged run, trial, block or state is missing or different, at most the one in progress is there as well, and every
   trial can be read;
 - the journal holds every entry that was acknowledged, none is damaged, and after `restore` neither an entry nor a folder
-  of the lab is left;
+  of the lab is left; of settings that the boot has reset `restore` says so, and changes none;
 - after `revert` every file of the machine is as it was; what was kept still stands before that.
 
 Prints a Markdown table. As root.
@@ -19,13 +19,16 @@ from __future__ import annotations
 import argparse
 import functools
 import hashlib
+import io
+import json
 import os
 import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +111,43 @@ class Trials:
             )
 
 
+class Live:
+    """Work: a trial in use that is killed, taken back by its watchdog, and resumed."""
+
+    def __init__(self, blocks: int) -> None:
+        self.blocks = blocks
+
+    def __call__(self, root: Path, marker: Marker) -> None:
+        (root / "data").mkdir()
+        words = (
+            "live", "block.read_ahead_kb=128,256", "--metric", "psi:io", "--in", str(root / "data"), "--window", "600ms",
+            "--washout", "200ms", "--yes", "--no-stop", "--blocks", str(self.blocks),
+        )  # fmt: skip
+        with _acknowledging(marker):
+            _run(root, *words, killed_after=self.blocks)
+            _watchdog_ends(root)
+            marker.mark("taken back")
+            _run(root, "resume", "last")
+
+
+def _watchdog_ends(root: Path) -> None:
+    """Wait for the watchdog of a killed trial."""
+    late = time.monotonic() + 60
+    state = f"XDG_STATE_HOME={root / 'state'}".encode()
+    while any(state in text for text in _watchdogs()):
+        if time.monotonic() > late:
+            raise RuntimeError("the watchdog of a killed trial does not end")
+        time.sleep(0.1)
+
+
+def _watchdogs() -> Iterator[bytes]:
+    """Yield the environments of all watchdogs."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if b"iotrial.live.watchdog" in (process / "cmdline").read_bytes():
+                yield (process / "environ").read_bytes() + (process / "cmdline").read_bytes()
+
+
 def _run(root: Path, *words: str, cwd: Path | None = None, killed_after: int = 0) -> None:
     """Run the program in a fork of this process, with its state on ``root``; it may be killed after a number of runs."""
     pid = os.fork()
@@ -168,6 +208,8 @@ def _acknowledging(marker: Marker) -> Iterator[None]:
             if name == "append_run":
                 _left[0] -= 1
                 if _left[0] == 0:
+                    with Marker(place) as own:
+                        own.mark("killed")
                     os.kill(os.getpid(), signal.SIGKILL)
             return result
 
@@ -207,18 +249,20 @@ def _run_mark(trial: str, run: RunRecord) -> str:
     return f"run {trial} {_short(run.condition)} {run.block} {run.slot} {_short(repr(records.run_row(run)))}"
 
 
-def check_trials(root: Path, acknowledged: Sequence[str]) -> Findings:
-    """Check journal and store after a cut, and restore."""
+def check_trials(root: Path, acknowledged: Sequence[str], *, watched: bool = False) -> Findings:
+    """Check journal and store after a cut, and restore. ``watched``: once killed, a watchdog empties the journal."""
     state = root / "state" / "iotrial"
     lost: list[str] = []
     corrupt: list[str] = []
-    _check_journal(state, acknowledged, lost, corrupt)
+    _check_journal(state, acknowledged, lost, corrupt, watched=watched)
     _restore(root, state, corrupt)
     _check_store(state, acknowledged, lost, corrupt)
     return Findings(tuple(lost), tuple(corrupt))
 
 
-def _check_journal(state: Path, acknowledged: Sequence[str], lost: list[str], corrupt: list[str]) -> None:
+def _check_journal(
+    state: Path, acknowledged: Sequence[str], lost: list[str], corrupt: list[str], *, watched: bool
+) -> None:
     entries, damaged = Journal(state / "journal").read()
     corrupt += [f"journal: {each}" for each in damaged]
     standing: set[int] = set()
@@ -232,6 +276,8 @@ def _check_journal(state: Path, acknowledged: Sequence[str], lost: list[str], co
         elif word == "dropped":
             standing.discard(int(number))
             going = None
+        elif text == "killed" and watched:
+            standing.clear()
     found = {entry.number for entry in entries}
     lost += [f"journal: entry {number} is gone" for number in sorted(standing - found - {going})]
 
@@ -239,13 +285,28 @@ def _check_journal(state: Path, acknowledged: Sequence[str], lost: list[str], co
 def _restore(root: Path, state: Path, corrupt: list[str]) -> None:
     _another_boot()
     os.environ["XDG_STATE_HOME"] = str(state.parent)
+    entries, _ = Journal(state / "journal").read()
+    queues, said = _queues(), io.StringIO()
     try:
-        with Path(os.devnull).open("w") as sink, redirect_stdout(sink), redirect_stderr(sink):
-            restore_verb.main(args=[], standalone_mode=False)
+        with Path(os.devnull).open("w") as sink, redirect_stdout(said), redirect_stderr(sink):
+            restore_verb.main(args=["--json"], standalone_mode=False)
+        found = {row["number"]: row["outcome"] for row in json.loads(said.getvalue())["restored"]}
+        corrupt += [
+            f"restore: {entry} is {found.get(entry.number)}, not gone with the boot"
+            for entry in entries
+            if entry.knob.startswith("block.") and found.get(entry.number) != "already gone"
+        ]
     except IotrialError as error:
         corrupt.append(f"restore: {error.message}")
+    if _queues() != queues:
+        corrupt.append("restore changed the queue of a disk after the boot")
     left = [*root.rglob("iotrial-lab-*"), *root.rglob("*.entry"), *root.rglob("journal.open")]
     corrupt += [f"after restore: {path.relative_to(root)} is left" for path in left]
+
+
+def _queues() -> dict[Path, str]:
+    """Return the setting on trial of every disk."""
+    return {path: path.read_text() for path in Path("/sys/block").glob("*/queue/read_ahead_kb")}
 
 
 @functools.cache
@@ -381,8 +442,11 @@ def _differences(found: dict[str, object], before: dict[str, object]) -> list[st
     return sorted(name for name in found.keys() | before.keys() if found.get(name) != before.get(name))[:5]
 
 
+check_live = functools.partial(check_trials, watched=True)
+
 PARTS: dict[str, tuple[Callable[[int], Any], int, Any]] = {
     "trials": (Trials, 40, check_trials),
+    "live": (Live, 12, check_live),
     "settings": (Settings, 6, check_settings),
 }
 

@@ -95,6 +95,7 @@ TABLES: dict[str, Table] = {
     "contradictions": skewed.contradictions_table,
     "capped-bets": tried.capped_bets,
     "averaged-races": tried.averaged_races,
+    "large-effects": tried.large_effects_first,
 }
 
 #: tables that have no place in the documents, which give their results in a sentence
@@ -105,7 +106,10 @@ PRINTED_ONLY = frozenset(
         "capped-bets",
         "capped-means",
         "contradictions",
+        "dependence",
+        "wash-in",
         "durability-runs",
+        "large-effects",
         "races-left-out",
         "orders",
         "assumptions",

@@ -140,9 +140,7 @@ def folder_below(folder: int, names: tuple[str, ...], shown: Path) -> Iterator[i
                 flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
                 further = os.open(name, flags, dir_fd=held)
             except NotADirectoryError:
-                raise RequestError(
-                    f"{escape(shown)} is a link or a file, not a folder", hint="name an empty folder"
-                ) from None
+                raise RequestError(f"{escape(shown)} is a link or a file, not a folder") from None
             os.close(held)
             held = further
         yield held
@@ -209,15 +207,13 @@ def _refuse_links_of_others(way: Way, entry: os.stat_result | None) -> None:
 def _found(folder: int, name: str, shown: Path, *, force: bool) -> os.stat_result | None:
     """Return what has this name; None if nothing has. Raises RequestError if it must not be written to or replaced."""
     if name in ("", ".", ".."):
-        raise RequestError(f"{escape(shown)} is a folder", hint="name a file")
+        raise RequestError(f"{escape(shown)} is a folder")
     try:
         found = _lstat(folder, name)
     except FileNotFoundError:
         return None
     if stat.S_ISLNK(found.st_mode):
-        raise RequestError(
-            f"{escape(shown)} is a link, and is not followed", hint="name the file that it leads to"
-        )
+        raise RequestError(f"{escape(shown)} is a link, and is not followed")
     if stat.S_ISREG(found.st_mode):
         if not force:
             raise RequestError(f"{escape(shown)} already exists", hint="--force replaces it")
@@ -228,9 +224,7 @@ def _found(folder: int, name: str, shown: Path, *, force: bool) -> os.stat_resul
 
 
 def _not_regular(shown: Path) -> RequestError:
-    return RequestError(
-        f"{escape(shown)} is not a regular file, and is not replaced", hint="name another file"
-    )
+    return RequestError(f"{escape(shown)} is not a regular file, and is not replaced")
 
 
 def _lstat(folder: int, name: str) -> os.stat_result:
@@ -303,7 +297,7 @@ def _said(path: Path) -> Iterator[None]:
     except UnicodeEncodeError:
         named = False
     if not named:
-        raise RequestError(f"{escape(path)} cannot be the name of a file", hint="name another file")
+        raise RequestError(f"{escape(path)} cannot be the name of a file")
     try:
         yield
     except OSError as error:

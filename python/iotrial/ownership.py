@@ -115,7 +115,7 @@ def other_writer(path: Path) -> str | None:
     None if nobody else could. A symbolic link on the path is checked together with the folder that contains it.
     """
     try:
-        return next(filter(None, (_at(one) for one in _on_the_way(path))), None)
+        return next(filter(None, (_of(one.lstat(), str(one), str(one)) for one in _on_the_way(path))), None)
     except OSError as error:
         return f"cannot check {path} ({error.strerror})"
 
@@ -153,10 +153,6 @@ def _on_the_way(path: Path) -> Iterator[Path]:
     written = path.absolute()
     true = path.resolve(strict=True)
     yield from dict.fromkeys((true, *true.parents, written, *written.parents))
-
-
-def _at(path: Path) -> str | None:
-    return _of(path.lstat(), str(path), str(path))
 
 
 def _of(status: os.stat_result, name: str, looked_at: str) -> str | None:

@@ -72,7 +72,6 @@ class Pattern:
         if self._instructions > MOST_INSTRUCTIONS:
             raise PatternError(
                 f"too large: it needs {self._instructions} instructions, the maximum is {MOST_INSTRUCTIONS}",
-                hint="shorten the counts in braces",
             )
 
     def search(self, text: bytes) -> Any:

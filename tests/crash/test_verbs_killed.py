@@ -77,20 +77,24 @@ def test_killed_while_settings_are_kept_or_taken_back_every_byte_comes_back(
             done = place.run(*earlier, environment=here)
             assert done.status == 0, done.stderr
 
-    ready()
-    whole = place.run(*words, environment=here)
-    assert whole.status == 0, whole.stderr
-    place.run("revert", environment=here)
-    assert image(root) == before
+    def whole_s() -> float:
+        ready()
+        whole = place.run(*words, environment=here)
+        assert whole.status == 0, whole.stderr
+        place.run("revert", environment=here)
+        assert image(root) == before
+        return whole.seconds
+
+    takes_s = min(whole_s() for _ in range(5))  # a slow first one would put most kills after the end
     killed = 0
     for number in range(times):
         draw = random.Random(f"{SEED}/{verb}/{number}")
         ready()
-        ended = place.run(*words, environment=here, kill_after=draw.uniform(0, 1.1 * whole.seconds))
+        ended = place.run(*words, environment=here, kill_after=draw.uniform(0, 1.1 * takes_s))
         assert ended.status in (0, KILLED), ended
         killed += ended.status == KILLED
         if draw.random() < 0.5:  # and the one that takes it back as well
-            place.run("revert", environment=here, kill_after=draw.uniform(0, whole.seconds))
+            place.run("revert", environment=here, kill_after=draw.uniform(0, takes_s))
         undone = place.run("revert", "--json", environment=here)
         assert undone.status == 0, (number, undone)
         assert image(root) == before, number

@@ -57,7 +57,15 @@ from iotrial.units import (
     parse_margin,
     parse_size,
 )
-from iotrial.workloads.fio_job import JobProblem, beyond_the_lab, jobs_of, options_of
+from iotrial.workloads.fio_job import (
+    JobProblem,
+    beyond_the_lab,
+    entries_of,
+    files_of,
+    jobs_of,
+    mapped,
+    options_of,
+)
 from iotrial.workloads.fio_result import picked, result_of
 
 Parser = Callable[[bytes], None]
@@ -230,10 +238,11 @@ _MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 def fio_job(data: bytes) -> None:
-    """A fio job file. An accepted one has a job, and each of its options is checked for trust."""
+    """A fio job file. An accepted one has a job, an entry in fio's result, and each of its options is checked for trust."""
     content = _text(data)
     try:
-        assert jobs_of(content)
+        assert entries_of(jobs_of(mapped(content)[0]))
+        assert all(size >= 0 for size in files_of(content).values())
         reasons = list(beyond_the_lab(content))
     except JobProblem:
         return

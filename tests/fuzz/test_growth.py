@@ -23,6 +23,8 @@ from parsers import PARSERS
 import hostile_traces
 from iotrial.errors import IotrialError
 from iotrial.probe.binary import find_binary
+from iotrial.runner import combinations
+from iotrial.study.reader import read_study
 from iotrial.workloads.output import documents_in
 
 pytestmark = pytest.mark.slow
@@ -180,6 +182,21 @@ def test_drawn_inputs_of_four_times_the_size_take_four_times_as_long(parser: str
             return spent(PARSERS[parser], (head + unit * (size // len(unit))).encode())
 
         assert grows(measure, 12_000) < MOST_GROWTH, (head, unit)
+
+
+def test_levels_of_four_times_as_many_factors_are_checked_in_four_times_the_time() -> None:
+    """Which two exclude each other. A study may have 64 factors of 256 levels."""
+    levels = json.dumps([f"v{place}" for place in range(64)])
+    factor = '[[factor]]\nname = "f{}"\nknob = "command.argument"\nplaceholder = "{{a{}}}"\nlevels = {}\n'
+
+    def measure(factors: int) -> float:
+        words = ["true", *(f"{{a{n}}}" for n in range(factors))]
+        work = f'[[workload]]\nname = "w"\nkind = "command"\nargv = {json.dumps(words)}\n'
+        rows = _rows(_STUDY, lambda n: factor.format(n, n, levels))
+        study = read_study(rows(factors) + work, "big.toml", trusted=True)
+        return spent(lambda _: combinations.check(study), b"")
+
+    assert grows(measure, 4) < MOST_GROWTH
 
 
 @pytest.mark.parametrize("unit", ["{", "[1]", '{"a":1}x', "[12:01] ", '"', "[" + " " * 100, "[x", '{"'])

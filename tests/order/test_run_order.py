@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from iotrial.runner import session as session_module
 from iotrial.runner.resolve import resolve
 from iotrial.runner.run import Runner
 from iotrial.runner.session import Session
+from iotrial.runner.time_account import Part
 from iotrial.runner.trace_job import Counted, TraceCounts
 from iotrial.study.catalogue import find
 from iotrial.study.model import Study
@@ -54,6 +56,16 @@ def opened(monkeypatch: pytest.MonkeyPatch, state: Path, tmp_path: Path) -> Iter
     yield open_study
     for session in sessions:
         session.close()
+
+
+def test_files_that_are_made_once_count_as_making_the_lab(
+    opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Recording, "_fileset", lambda _, **__: time.sleep(0.3), raising=False)
+    session, _, _ = opened("files/permissions", workload=["probe"], cache=["warm"])
+    spent = session.time.spent_s()
+    assert Part.FILES.value not in spent
+    assert spent[Part.LAB.value] >= 0.3
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,9 @@ def test_an_interrupted_pilot_puts_back_and_ends_with_its_signal(state: Path, tm
 
 
 def test_a_busy_machine_is_named_before_the_trial_and_in_the_report(state: Path, tmp_path: Path) -> None:
-    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    spinning = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)
+    ]
     try:
         done = iotrial(
             "try", "--blocks", "2", "--no-controls", "-L", "n", "1,2", "--in", str(tmp_path), "--time", "20 s", "--",

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +215,56 @@ def test_a_work_that_acknowledges_too_early_is_found_and_a_correct_one_loses_not
     shown = iotrial("report", "last").stdout
     assert "before loses acknowledged writes at" in shown
     assert "Power cut" in shown
+
+
+@pytest.mark.parametrize("each_s", [2, 600])
+def test_checkers_that_are_slow_or_hang_cannot_hold_a_trial_longer_than_its_limit(
+    state: Path, tmp_path: Path, each_s: int
+) -> None:
+    """With a limit of 8 s; the same points would take two minutes, or be cut off after 50 s for each level."""
+    (tmp_path / "WRITER").write_text(WRITER)
+    (tmp_path / "CHECKER").write_text(f"import time\ntime.sleep({each_s})\n")
+    tmp_path.chmod(0o755)
+    text = PLANTED.replace("WRITER", str(tmp_path / "WRITER")).replace("CHECKER", str(tmp_path / "CHECKER"))
+    program = "from iotrial import cli; from iotrial.runner import durability_pass as one; one.STAGE_LIMIT_S = 8; cli.main()"
+    words = ("run", write_study(tmp_path, text), "--no-controls", "--json")
+    argv = [sys.executable, "-c", program, *words]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=45, check=False)
+    assert done.returncode == 6, done.stderr  # one block has no interval
+    report = json.loads(done.stdout)
+    (said,) = report["diagnostics"]["not_cut"]
+    assert "all power cuts of a trial may take" in said
+    assert not report.get("durability")
+    nothing_left(state)
+
+
+@pytest.mark.parametrize("mib", [12, 20, 40])
+def test_a_disk_log_that_fills_its_file_system_is_no_verdict(state: Path, tmp_path: Path, mib: int) -> None:
+    """/dev/shm, which holds log and disk, has so many MiB; the lab's file system has 32, its log grows by 8."""
+    for name, text in (
+        ("WRITER", WRITER.replace('b"%06d" % number * 1000', "os.urandom(400_000)")),
+        ("CHECKER", CHECKER),
+    ):
+        (tmp_path / name).write_text(text)
+    tmp_path.chmod(0o755)
+    (tmp_path / "CHECKER").write_text(CHECKER.replace('!= b"%06d" % number * 1000', '== b""'))
+    text = PLANTED.replace("WRITER", str(tmp_path / "WRITER")).replace("CHECKER", str(tmp_path / "CHECKER"))
+    study = write_study(tmp_path, text.replace('"before"]', '"never"]'))
+    run = f"exec {sys.executable} -m iotrial run {study} --no-controls --json"
+    script = f"mount -t tmpfs -o size={mib}m none /dev/shm && {run}"
+    argv = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 6, done.stderr  # one block has no interval
+    report = json.loads(done.stdout)
+    print(mib, report["diagnostics"].get("not_cut"), report.get("durability"))
+    assert [
+        one for one in report.get("durability") or () if one["treatment"] == "after" and one["lossy"]
+    ] == []
+    if mib < 20:
+        said = report["diagnostics"]["not_cut"]
+        assert len(said) == 2
+        assert all("/dev/shm, which holds the simulated disk and its log, is full" in one for one in said)
+    nothing_left(state)
 
 
 def test_best_does_not_recommend_what_is_fast_because_it_never_syncs(state: Path, tmp_path: Path) -> None:

@@ -139,4 +139,6 @@ def test_a_job_that_names_a_folder_works_in_the_lab_instead(everybody: Path, sta
     )
     assert not list(there.iterdir())
     assert not any(run["failure"] for run in stored_runs(state))
-    assert f"filename={there}/data: data" in " ".join(iotrial("report", "last", "--full").stdout.split())
+    assert f"filename={there}/data: file data of the lab" in " ".join(
+        iotrial("report", "last", "--full").stdout.split()
+    )

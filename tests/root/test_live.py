@@ -24,6 +24,7 @@ import pytest
 from breaking import Trial, entries, eventually, nothing_left, processes_with, state_of, stop
 from running import iotrial, stored_runs
 from test_faults_clock import SHIFT
+from test_full_disk_kept import fill, small
 
 from iotrial.design.keyed import Stream
 from own_loop import own_loop
@@ -358,6 +359,35 @@ def test_a_lost_metric_sets_the_settings_again_until_it_is_back(state: Path, ser
     trial.end()
     assert service.ahead == TODAY
     nothing_left(state)
+
+
+@pytest.mark.parametrize("full", ["store", "journal"])
+def test_a_disk_that_becomes_full_while_a_trial_runs_ends_it_and_sets_the_settings_again(
+    state: Path, service: Service, monkeypatch: pytest.MonkeyPatch, full: str
+) -> None:
+    """The file system of the store, or of the journal with the store."""
+    disk = state.parent / "small" if full == "store" else state
+    with small(disk, 512):
+        if full == "store":
+            monkeypatch.setenv("IOTRIAL_STORE", str(disk / "trials.db"))
+        trial = Trial(disk, *service.words("--blocks", "1000", "--no-stop"), verb="live")
+        trial.until_runs(3)
+        trial.until(lambda: service.ahead == LOW, "a window with the other setting")
+        ballast = fill(disk, free_pages=0)
+        status, _, said = trial.end()
+        assert status not in (0, 3, 6)
+        assert "No space left" in said or "full" in said
+        assert service.ahead == TODAY
+        assert eventually(lambda: not processes_with("iotrial.live.watchdog"), 15)
+        ballast.unlink()
+        kept = len(stored_runs(disk))
+        iotrial("restore")
+        done = iotrial("resume", "--time", "20 s", check=None)
+        assert done.returncode in (0, 3, 6), done.stderr
+        assert len(stored_runs(disk)) > kept
+        assert service.ahead == TODAY
+        nothing_left(state)
+        monkeypatch.delenv("IOTRIAL_STORE", raising=False)
 
 
 def test_a_service_that_stops_answering_leaves_windows_without_a_value(state: Path, service: Service) -> None:

@@ -18,13 +18,26 @@ WHERE = "where=$(readlink /proc/$$/fd/1); echo $where > {seen}; echo of-run-$$-{
 def attempt(tmp_path: Path, *words: str, command: str) -> tuple[int, str, str]:
     """Run a trial of two levels and one block; return its status and what it printed."""
     done = program.iotrial(
-        "try", "-L", "n", "1,2", "--in", str(tmp_path), "--blocks", "1", "--time", "20 s", *words, "--", command
+        "try",
+        "-L",
+        "n",
+        "1,2",
+        "--in",
+        str(tmp_path),
+        "--blocks",
+        "1",
+        "--time",
+        "20 s",
+        *words,
+        "--",
+        command,
     )
     return done.returncode, done.stdout, done.stderr
 
 
 @pytest.mark.parametrize(
-    ("words", "begins"), [((), "pipe:["), (("--output", "pipe"), "pipe:["), (("--output", "null"), "/dev/null")]
+    ("words", "begins"),
+    [((), "pipe:["), (("--output", "pipe"), "pipe:["), (("--output", "null"), "/dev/null")],
 )
 def test_the_command_sees_a_pipe_or_dev_null(
     state: Path, tmp_path: Path, words: tuple[str, ...], begins: str
@@ -37,9 +50,7 @@ def test_the_command_sees_a_pipe_or_dev_null(
 
 def test_inherited_output_is_mixed_with_what_iotrial_prints(state: Path, tmp_path: Path) -> None:
     seen = tmp_path / "seen"
-    _, stdout, stderr = attempt(
-        tmp_path, "--output", "inherit", command=WHERE.replace("{seen}", str(seen))
-    )
+    _, stdout, stderr = attempt(tmp_path, "--output", "inherit", command=WHERE.replace("{seen}", str(seen)))
     lines = [line for line in stdout.splitlines() if line.startswith("of-run-")]
     assert {line[-1] for line in lines} == {"1", "2"}, stderr
     assert len(set(lines)) == len(lines) >= 4  # two levels, two controls
@@ -86,7 +97,10 @@ levels = ["1", "2"]
 [[workload]]
 name = "prints"
 kind = "command"
-argv = ["/bin/sh", "-c", "echo {n}; test -f {out}/printed && test $(stat -L -c %i /proc/$$/fd/1) = $(stat -c %i {out}/printed)"]
+argv = [
+  "/bin/sh", "-c",
+  "echo {n}; test -f {out}/printed && test $(stat -L -c %i /proc/$$/fd/1) = $(stat -c %i {out}/printed)",
+]
 stdout = "{out}/printed"
 """
 

@@ -50,6 +50,16 @@ def test_no_run_is_lost_and_all_is_undone(target: Target, at: Path, filesystem: 
 
 
 @pytest.mark.slow
+def test_a_live_trial_is_whole_and_restore_knows_what_the_boot_has_reset(target: Target, at: Path) -> None:
+    tally = laboratory.tried(
+        target, "ext4", itself.Live(3), itself.check_live, drawn=30, cache=WHOLE_PAGES, size_bytes=itself.SIZE, at=at
+    )  # fmt: skip
+    assert tally.acknowledged > 20
+    assert tally.flushes > 30
+    assert tally.bad == 0, tally.examples
+
+
+@pytest.mark.slow
 def test_settings_are_kept_or_taken_back(target: Target, at: Path) -> None:
     tally = laboratory.tried(
         target, "btrfs", itself.Settings(2), itself.check_settings, drawn=30, cache=WHOLE_PAGES, size_bytes=itself.SIZE, at=at

@@ -258,6 +258,93 @@ def test_a_job_that_fails_is_a_failure_of_its_level(state: Path, disk_folder: Pa
     assert any("rwmixread" in failure for failure in failures_of(state))
 
 
+@pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")
+def test_a_job_larger_than_the_lab_is_refused_before_the_lab_is_made(state: Path) -> None:
+    (state.parent / "random.fio").write_text(JOB.replace("size=2m", "size=200m"))
+    refused = iotrial("plan", write_study(state.parent, FIO), "--lab", "image", check=2)
+    assert "lay out files of 200 MiB, in a lab of 96 MiB" in refused.stderr
+    assert "[lab] size" in refused.stderr
+
+
+@pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")
+def test_files_of_a_job_that_failed_are_not_read_by_later_runs(state: Path, disk_folder: Path) -> None:
+    # the size is only known to the shell that evaluates it, so the plan cannot refuse it
+    job = JOB.replace("size=2m", "size=$pagesize*51200").replace("rw=randread", "rw=read\ndirect=1")
+    (state.parent / "random.fio").write_text(job)
+    study = write_study(state.parent, FIO)
+    iotrial(
+        "run",
+        study,
+        "--trust",
+        "--lab",
+        "image",
+        "--on",
+        str(disk_folder),
+        "--no-stop",
+        "--no-controls",
+        check=None,
+    )
+    runs = stored_runs(state)
+    assert len(runs) >= 4
+    assert [run["failure"] for run in runs if "No space left" not in str(run["failure"])] == []
+
+
+HOLES = """[written]
+filename=/dev/nvme0n1
+rw=write
+size=8m
+io_size=64k
+ioengine={engine}
+[rand-read]
+stonewall
+filename=/dev/nvme0n1
+rw=read
+bs=64k
+direct=1
+size=8m
+ioengine={engine}
+"""
+
+
+@pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")
+@pytest.mark.parametrize("lab", ["image", "directory"])
+def test_a_run_that_reads_what_was_never_written_fails(state: Path, disk_folder: Path, lab: str) -> None:
+    (state.parent / "random.fio").write_text(HOLES)
+    study = write_study(state.parent, FIO.replace(', "usr_cpu"', ""))
+    options = ("--lab", lab, "--on", str(disk_folder), "--no-stop", "--no-controls")
+    iotrial("run", study, *options, check=None)
+    runs = stored_runs(state)
+    assert runs
+    for run in runs:
+        assert "read 8 MiB past the page cache, but only" in run["failure"]
+    # written whole, the same job reads from the device
+    (state.parent / "random.fio").write_text(HOLES.replace("io_size=64k\n", ""))
+    before = len(runs)
+    iotrial("run", study, *options)
+    runs = stored_runs(state)[before:]
+    assert [run["failure"] for run in runs] == [None] * 4
+    for run in runs:
+        assert run["responses"]["device_read_bytes"] >= 8 * MIB
+    said = iotrial("report", "last", "--markdown", str(state / "r.md")).stdout + (state / "r.md").read_text()
+    for text in (iotrial("plan", study, "--lab", lab).stdout, said):
+        assert "filename=/dev/nvme0n1: file nvme0n1 of the lab" in " ".join(text.split())
+
+
+@pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")
+@pytest.mark.parametrize("lab", ["image", pytest.param("directory", marks=pytest.mark.long)])
+def test_a_cold_run_of_buffered_fio_reads_from_the_device(state: Path, disk_folder: Path, lab: str) -> None:
+    # without invalidate=0 fio itself empties the cache
+    (state.parent / "random.fio").write_text(JOB.replace("bs=4k", "bs=4k\ninvalidate=0"))
+    study = write_study(state.parent, FIO.replace('kind = "fio"', 'kind = "fio"\ncache = "cold"'))
+    iotrial("run", study, "--lab", lab, "--on", str(disk_folder), "--no-stop", "--no-controls")
+    runs = stored_runs(state)
+    assert [run["failure"] for run in runs] == [None] * len(runs)
+    for run in runs:
+        assert run["checks"]["bytes_expected"] >= int(0.9 * 2 * MIB)
+        assert run["checks"]["bytes_read"] >= 2 * MIB
+        assert "void" not in run["checks"]
+
+
 def test_a_job_that_reaches_beyond_the_lab_needs_trust(state: Path) -> None:
     (state.parent / "random.fio").write_text(JOB + "exec_prerun=touch /tmp/iotrial-was-here\n")
     study = of_a_stranger(write_study(state.parent, FIO))

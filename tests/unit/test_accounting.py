@@ -262,5 +262,5 @@ def test_the_plan_says_what_will_be_counted_and_why_not() -> None:
     )
     with_command = plan_said(text + COMMAND, "directory")
     assert "system calls of cat" in with_command
-    assert "no requests: a directory lab has no block device of its own" in with_command
+    assert "no requests: a directory lab has no block device" in with_command
     assert "accounted" not in plan_said(text.replace("[study]", "[study]\naccount = false"), "image")

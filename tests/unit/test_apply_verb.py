@@ -356,7 +356,7 @@ def test_an_apply_that_was_cut_off_is_taken_back_before_the_next_one(run: Any, r
         with pytest.raises(Crash):
             cut_off(FakeMachine(root, crash_at=step), choices)
         shown = run("apply", "--yes", of=of)
-        assert "was cut off, were taken back" in shown.stderr
+        assert "had been cut off" in shown.stderr
         assert "/proc/sys/vm/swappiness: 60 -> 10" in shown.output
         run("revert")
         assert image(root) == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -233,6 +234,17 @@ def test_values_rounded_coarsely_are_neither_modes_nor_apart(
     assert coarse.comparisons[0].standing is standing
     fine = audit(dataset(*values("a", a, step=0.001), *values("b", b, step=0.001)))
     assert fine.comparisons[0].standing is (Standing.APART if standing is Standing.COARSE else standing)
+
+
+def test_equal_values_have_no_needs_and_nothing_to_compare_says_why() -> None:
+    equal = audit(dataset(*values("a", [5.0] * 3, step=1.0), *values("b", [5.0] * 3, step=1.0)))
+    assert equal.comparisons[0].needs == ()
+    other = [
+        dataclasses.replace(one, condition=(("threads", one.group),)) for one in equal.dataset.observations
+    ]
+    assert "they differ in threads" in sentences.summary(
+        audit(dataclasses.replace(equal.dataset, observations=tuple(other)))
+    )
 
 
 def test_differences_beyond_the_rounding_stay_apart_and_modes_stay_modes() -> None:

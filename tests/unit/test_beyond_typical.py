@@ -24,6 +24,7 @@ from iotrial.stats.model import (
     Conclusion,
     Interval,
     MeanRatio,
+    Means,
     Observation,
     ObservedBlock,
     Share,
@@ -316,9 +317,18 @@ def test_the_headline_says_what_the_verdict_covers_and_a_note_what_could_be_unse
     made = document([NONE])
     assert made.summary.headline.endswith("differences beyond 3 % are excluded.")
     assert "as fast as 0777 in typical runs" in made.summary.headline
-    assert "none in 100 of either; up to 20 % of runs could be slow and unnoticed" in on_the_first_screen(
+    assert "none in 100 of either; stalls rarer than 1 in 5 runs would not be seen" in on_the_first_screen(
         made
     )
+
+
+def test_equivalent_mean_runs_too_are_qualified_by_the_rarest_stall_that_would_have_been_seen() -> None:
+    """4 % of runs at most: 1 in 25."""
+    share = Share(0, 100, 0.0, 0.04)
+    quiet = replace(NONE, slow_runs=SlowRuns(1.5, share, share, 0.0, -0.04, 0.04, ALPHA))
+    made = document([replace(quiet, means=Means(2.0, 1.0, 0.99, 1.01, equivalent=True))])
+    assert "in typical runs" not in made.summary.headline
+    assert "stalls rarer than 1 in 25 runs would not be seen" in on_the_first_screen(made)
 
 
 def test_a_note_on_the_first_screen_says_of_any_verdict_that_one_side_has_more_slow_runs() -> None:

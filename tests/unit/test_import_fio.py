@@ -63,6 +63,11 @@ def test_file_names_are_groups_and_options_conditions() -> None:
         (["ext3.json", "ext4.json"], {"ext3", "ext4"}),
         (["raid-0.json", "raid-5.json"], {"raid-0", "raid-5"}),
         (["a-1.json", "a-2.json", "b-1.json"], {"a", "b"}),
+        (["a-run1.json", "a-run2.json", "b-run1.json"], {"a", "b"}),
+        (["old/1.json", "old/2.json", "new/1.json"], {"old", "new"}),
+        (["r/ext4/fio.json", "r/xfs/fio.json"], {"ext4", "xfs"}),
+        (["1.json", "2.json"], {"all"}),
+        (["4k-qd1.json", "4k-qd2.json"], {"4k-qd1", "4k-qd2"}),
         (["fio-3.33-ext4.json", "fio-3.33-xfs.json"], {"fio-3.33-ext4", "fio-3.33-xfs"}),
     ],
 )

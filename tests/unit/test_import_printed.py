@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from iotrial.audits.audit import cells_of
 from iotrial.audits.importers import read
 from iotrial.audits.importers.contract import ReadOptions, source_of
 from iotrial.audits.model import Dataset
@@ -98,6 +99,23 @@ def test_files_are_runs_of_their_name() -> None:
     assert found == [("ext4", 1.5), ("ext4", 1.25), ("xfs", 2.0)]
 
 
+def test_runs_of_several_files_stay_in_the_order_of_the_files() -> None:
+    timed = "real\t0m{}s\nuser\t0m0.1s\nsys\t0m0.1s\n"
+    sources = [
+        source_of("".join(map(timed.format, seconds)).encode(), name=name, alone=False)
+        for name, seconds in (("x-1.txt", (1.5, 2.5)), ("x-2.txt", (3.5, 4.5)))
+    ]
+    (real,) = [cell for cell in cells_of(read(sources, ReadOptions())) if cell.response == "real"]
+    assert real.values == (1.5, 2.5, 3.5, 4.5)
+
+
+def test_both_programs_of_a_line_are_read() -> None:
+    data = of("1000 bytes (1.0 kB) copied, 2.5e-05 s, 40 MB/s\nreal\t0m0.5s\nuser\t0m0.1s\nsys\t0m0.2s\n")
+    assert rows(data) == [
+        ("x", "time", 2.5e-05, "s"), ("x", "real", 0.5, "s"), ("x", "user", 0.1, "s"), ("x", "sys", 0.2, "s"),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("text", "who"),
     [
@@ -171,6 +189,13 @@ def test_statistics_are_no_treatments(header: str, responses: set[str]) -> None:
         (group, response) for group in ("ext4", "xfs") for response in responses
     }
     assert {o.condition for o in data.observations} == {()}
+
+
+def test_tests_side_by_side_are_responses() -> None:
+    data = of("size,Sequential Read (MB/s),Random Write (MB/s)\n4k,1.5,2.5\n64k,3.5,4.5\n")
+    assert {(group, response) for group, response, *_ in rows(data)} == {
+        ("all", "Sequential Read"), ("all", "Random Write"),
+    }  # fmt: skip
 
 
 def test_minutes_stay_minutes() -> None:

@@ -232,7 +232,7 @@ def test_columns_can_be_named() -> None:
 @pytest.mark.parametrize(
     ("content", "match"),
     [
-        ("", "unknown format|no numbers"),
+        ("", "empty"),
         ("a\nb\n", "unknown format"),
         ("a,b\nx,y\n", "no column of numbers"),
         ("a,b\n1,2,3\n", "row 1 has 3 cells"),
@@ -388,6 +388,90 @@ def test_a_column_of_nothing_is_no_condition() -> None:
     assert "other_s" in data.unread[0]
     with pytest.raises(RequestError, match=r'time_s.*row 1 "NaN"'):
         text("kind,time_s\na,NaN\nb,NaN\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "values", "named"),
+    [
+        ("run,a_s,b_s\n1,10,11\n2,12,13\navg,11,12\n", [10, 12, 11, 13], "row 3 (avg)"),
+        ("fs,time_s\na,1\nb,2\nTotal,3\n", [1, 2], "row 3 (total)"),
+        ("stat,a,b\nmean,1.5,1.6\nstddev,.1,.2\nmax,2,2\n", [1.5, 1.6], "row 2 (stddev)"),
+        ("fs,time_s,mad\na,1.5,.1\nb,1.6,.2\n", [1.5, 1.6], "mad"),
+        ("fs,time_s,+/-\na,1.5,.1\nb,1.6,.2\n", [1.5, 1.6], "+/-"),
+        ("fs,time_s,odd\na,1.5,.1\nb,1.6,.2\n", [1.5, 1.6], "odd"),
+        ("fs,time_s\na,1.25\nb\n", [1.25], "row 2 with fewer cells"),
+        (
+            "text\n\n|fs|time_s|\n|--|--|\n|a|1|\n\n|fs|time_s|\n|--|--|\n|a|9|\n",
+            [1],
+            "1 more Markdown table",
+        ),
+    ],
+)
+def test_statistics_and_rows_that_are_left_out_are_named(
+    content: str, values: list[float], named: str
+) -> None:
+    data = text(content)
+    assert [o.value for o in data.observations] == values
+    assert named in " ".join(data.unread)
+
+
+def test_a_table_of_psql_is_read() -> None:
+    data = text(" fs   | time_s \n------+--------\n ext4 |    1.5\n xfs  |   1.25\n(2 rows)\n")
+    assert [(o.group, o.value) for o in data.observations] == [("ext4", 1.5), ("xfs", 1.25)]
+
+
+@pytest.mark.parametrize("levels", ["min,default,max", "low,high", "ext4,mean-field", "10%,90%", "p1,p2"])
+def test_words_that_are_statistics_elsewhere_can_be_treatments(levels: str) -> None:
+    names = levels.split(",")
+    data = text("level,time_s\n" + "".join(f"{name},{at}.5\n" for at, name in enumerate(names)))
+    assert [o.group for o in data.observations] == names
+
+
+@pytest.mark.parametrize(
+    ("content", "note"),
+    [
+        ("fs,time_s\na,1.2345\na,1.2345\nb,2.5\n", "rows 1 and 2 are identical"),
+        ("fs,run,time_s\na,1,5\na,1,6\nb,1,7\n", "run 1 of a occurs 2 times"),
+        ("fs,time_s\na,5\nb,12", "ends within a line"),
+    ],
+)
+def test_what_may_be_a_copy_or_cut_off_is_noted(content: str, note: str) -> None:
+    assert note in " ".join(text(content).notes)
+
+
+def test_a_file_given_twice_is_noted() -> None:
+    sources = [source_of(b"fs,time_s\na,5\n", name=name, alone=False) for name in ("x.csv", "y.csv")]
+    assert "y.csv has the same content as x.csv" in read(sources, ReadOptions()).notes
+
+
+@pytest.mark.parametrize(
+    ("content", "values", "unit"),
+    [
+        ("fs,IOPS\na,1.2M\nb,35.2k\n", [1.2e6, 35200.0], "1/s"),
+        ("fs,rate\na,3.9 Gbps\nb,900 Mbps\n", [3.9, 0.9], "Gbps"),
+        ("fs,rate MBps\na,3.5\nb,4.5\n", [3.5, 4.5], "MBps"),
+    ],
+)
+def test_prefixes_and_rates_written_with_ps(content: str, values: list[float], unit: str) -> None:
+    data = text(content)
+    assert [o.value for o in data.observations] == pytest.approx(values)
+    assert {o.unit for o in data.observations} == {unit}
+
+
+def test_a_cut_or_incomplete_table_of_strace_is_named() -> None:
+    whole = (DATA / "strace-plain.txt").read_text()
+    cut = whole[: whole.index(" total")].rpartition("\n")[0] + "\n"
+    assert "no total" in " ".join(text(cut).unread)
+    lines = [line for line in whole.split("\n") if not line.endswith(" openat")]
+    assert "missing or damaged" in " ".join(text("\n".join(lines)).unread)
+    assert not text(whole).unread
+
+
+def test_a_cut_line_of_bonnie_is_named() -> None:
+    whole = (DATA / "bonnie.csv").read_text()
+    first, *rest = whole.split("1.98,")[1:]
+    data = text(f"1.98,{first}1.98,{rest[0][:80]}\n", name="x.csv")
+    assert "cut off" in " ".join(data.unread)
 
 
 def test_observations_know_their_row() -> None:

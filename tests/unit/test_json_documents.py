@@ -101,7 +101,6 @@ def test_a_server_tells_its_address_in_one_document(state: Path) -> None:
         (["run", "files/permissions", "--set", "mode"], "bad_request", "--set size="),
         (["run", "missing.toml"], "bad_study", "iotrial list"),
         (["run", "files/permissions", "--on", "/nowhere/at/all"], "bad_request", "name an existing folder"),
-        (["run", "files/permissions", "--seed", "x"], "bad_request", "--seed 7"),
         (["report"], "bad_request", "iotrial run files/permissions"),
         (["report", "--frobnicate"], "bad_request", "iotrial report --help"),
         (["frobnicate"], "bad_request", "iotrial --help"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 import pytest
 from factorial_trials import conducted
@@ -11,13 +12,13 @@ from factorial_trials import conducted
 from iotrial.design.plan import Plan
 from iotrial.report.document import Document
 from iotrial.report.live import verdict_line
-from iotrial.store.not_tried import without_not_tried
 from iotrial.report.phrases import reason_in_words
 from iotrial.report.progress import effect_lines
 from iotrial.runner.trial import is_decided
 from iotrial.stats.analyse import Spec
 from iotrial.stats.model import Conclusion, Effect
 from iotrial.store.model import TrialData
+from iotrial.store.not_tried import without_not_tried
 from values import replace
 
 EXPIRE = ('knob = "sysctl"\nkey = "vm.dirty_expire_centisecs"', '["100", "12000"]')
@@ -86,7 +87,7 @@ def measured(
 
 def decided(text: str, *, blocks: int, wall_s: float) -> bool:
     """Return whether a trial of two factors or one, without any effect, ends after so many blocks."""
-    data = conducted(text, lambda levels: 0.0, blocks=blocks, sd=0.05).data
+    data = conducted(text, lambda _: 0.0, blocks=blocks, sd=0.05).data
     data = measured(data, wall_s=wall_s, evidence=WRITES)
     plan = Plan(data.trial.header.study, data.trial.header.seed)
     return is_decided(plan, Spec.from_plan(plan), data)
@@ -141,6 +142,30 @@ def test_swappiness_is_not_tried_without_swap(swap_bytes: int | None, tried: boo
     assert found.reason == (None if tried else "not tried: this machine has no swap")
 
 
+class Counted(dict[str, float]):
+    """Responses that count how often one is read."""
+
+    reads = 0
+
+    def get(self, *words: Any) -> Any:
+        Counted.reads += 1
+        return super().get(*words)
+
+
+def test_runs_are_read_once_however_many_responses_they_have() -> None:
+    document = trial(EXPIRE, 0.0)
+    runs = tuple(replace(run, responses=Counted({"wall": 1.5})) for run in document.data.runs)
+    data: TrialData = replace(document.data, runs=runs)
+    (effect,) = document.analysis.effects[:1]
+    many = replace(document.analysis, effects=(effect,) * 40)
+    for analysis in (document.analysis, many):
+        Counted.reads = 0
+        found = without_not_tried(data, analysis).effects
+        assert {one.conclusion for one in found[:1]} == {effect.conclusion}
+        # the time of each run, and at most what it wrote by three counters
+        assert 0 < Counted.reads <= 4 * len(runs)
+
+
 def test_a_direction_that_was_shown_stays() -> None:
     found = judged(EXPIRE, wall_s=0.062, evidence=NOTHING, effect=0.3)
     assert (found.verdict.value, found.reason) == ("slower", None)
@@ -156,7 +181,9 @@ def test_a_trial_ends_early_if_no_run_can_feel_its_only_setting() -> None:
 
 
 def test_a_setting_that_cannot_be_tried_does_not_end_the_trial_of_another() -> None:
-    other = '[[factor]]\nname = "f01"\nknob = "environment.variable"\nvariable = "F"\nlevels = ["off", "on"]\n'
+    other = (
+        '[[factor]]\nname = "f01"\nknob = "environment.variable"\nvariable = "F"\nlevels = ["off", "on"]\n'
+    )
     assert not decided(text(*EXPIRE, more=other), blocks=5, wall_s=0.062)
 
 

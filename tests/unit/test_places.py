@@ -41,7 +41,7 @@ def test_the_name_of_a_place_can_be_part_of_a_path_without_being_one(name: str) 
         (PLACES + '[[place]]\nname = "log"\nholds = "log"\n' + DEVICE, "no file system uses one"),
         (
             PLACES + DEVICE + '[[factor]]\nname = "fs"\nknob = "filesystem.type"\nlevels = ["ext4", "xfs"]\n',
-            'place "disk" has a file system of its own',
+            'place "disk" has its own file system',
         ),
         (PLACES + '[[place]]\nname = "log"\nholds = "log"\nfilesystem = "xfs"\n' + DEVICE + LOG, "a device without"),
         (PLACES + '[[place]]\nname = "log"\nholds = "files"\n' + DEVICE + LOG, '"log" is the place of the file systems'),

@@ -27,9 +27,15 @@ def test_a_change_is_told_with_its_time_and_its_size() -> None:
     assert "by -1.02e+03" in str(change_sentence(by))
 
 
-def test_no_change_is_told_and_too_few_blocks_are_not() -> None:
-    assert change_sentence(PLAIN) == "Steady state: no change of level between blocks."
-    assert change_sentence(replace(PLAIN, blocks=59)) is None
+def test_what_shows_nothing_is_not_listed() -> None:
+    assert change_sentence(PLAIN) is None
+    listed = diagnostic_sentences(PLAIN)
+    assert [sentence.partition(":")[0] for sentence in listed] == ["Neighbours", "Drift", "Blocking"]
+    quiet = replace(PLAIN, autocorrelation=0.1, drift_per_hour=0.01, block_share=0.2)
+    (sentence,) = diagnostic_sentences(quiet)
+    assert sentence.endswith("was found.")
+    (sentence,) = diagnostic_sentences(replace(quiet, drift_per_hour=None))
+    assert sentence.startswith("Too few blocks")
 
 
 def test_json_has_a_ratio_or_a_difference() -> None:

@@ -116,7 +116,7 @@ def test_the_page_of_a_screen_has_its_figures_and_its_rows(screen: Document) -> 
     assert 'id="main-effects-0-' in page
     assert "The line is a guide to the eye, not a verdict." in page
     assert "f12 on (slower) and f01 on (faster) lie well above the dashed line" in page
-    assert "coloured by the level of f12, whose effect is the largest" in page
+    assert "coloured by the level of f12 (largest effect)" in page
     assert "The treatments, row by row (32)" in page
     assert '<td class="q">row32</td>' in page
     assert 'reads</td><td class="l">f01 on</td>' in page

@@ -146,7 +146,9 @@ def test_a_share_of_dirty_pages_is_held_against_the_other_as_it_stands(tmp_path:
     # the remedy is one that works
     assert found.value.hint is not None
     (level,) = bundles_of([found.value.hint.partition("'")[2].partition("'")[0]], today=False)[1:]
-    combinations.check(replace(above, factors=(replace(above.factors[0], levels=(level, level)),)), proc=tmp_path)
+    combinations.check(
+        replace(above, factors=(replace(above.factors[0], levels=(level, level)),)), proc=tmp_path
+    )
     # a limit below the background limit is in force, and lowers that one
     below = study(("sysctl", "vm.dirty_ratio", ["20", "8"]))
     combinations.check(below, proc=tmp_path)

@@ -263,6 +263,38 @@ def test_the_report_gives_the_mean_where_it_differs_and_the_runs_that_were_cappe
     )
 
 
+@pytest.mark.parametrize(("length", "times"), [(8, 2.0), (12, 3.0)])
+def test_stalls_in_a_row_are_named_as_the_cause_of_blocks_that_contradict_each_other(
+    length: int, times: float
+) -> None:
+    """Two such stretches among 120 blocks. Drawing in the outlying contrasts names a third to a half of them."""
+    rng = np.random.default_rng()
+    contradictions = named = 0
+    for _ in range(40):
+        x, y = rng.normal(0.0, 0.035, (2, 120))
+        for start in rng.choice(np.arange(10, 100, length + 3), 2, replace=False):
+            y[start : start + length] += math.log(times)
+        found = interval(y - x, ALPHA, margin=M)
+        if found.empty or found.leaning:
+            contradictions += 1
+            named += typical_interval(found, (y - x).tolist(), paired(y, x), TIME, ALPHA, M).skewed
+    assert contradictions >= 5
+    assert named >= 0.6 * contradictions
+
+
+@pytest.mark.parametrize(("start", "blocks"), [(20, 48), (20, 96), (60, 96), (100, 120)])
+def test_an_effect_that_begins_and_stays_is_not_taken_for_stalls(start: int, blocks: int) -> None:
+    rng = np.random.default_rng()
+    named = 0
+    for _ in range(25):
+        x, y = rng.normal(0.0, 0.035, (2, blocks))
+        y[start:] += math.log(1.8)
+        found = interval(y - x, ALPHA, margin=M)
+        if found.empty or found.leaning:
+            named += typical_interval(found, (y - x).tolist(), paired(y, x), TIME, ALPHA, M).skewed
+    assert named <= 1
+
+
 # packed trials
 
 

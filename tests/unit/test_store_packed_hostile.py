@@ -88,7 +88,7 @@ def _deep_between_texts(levels: int) -> object:
         (_set("trial", "id", "../../etc/passwd"), "id: expected a trial's id"),
         (_set("trial", "id", "last"), "id: expected a trial's id"),
         (_set("trial", "seed", "0" * 31), "seed: expected a seed"),
-        (_set("trial", "seed", "f" * 32), "not what its plan has there"),
+        (_set("trial", "seed", "f" * 32), "not the one that study and seed plan"),
         (_set("trial", "alpha", 0), "alpha: expected at least 1e-12"),
         (_set("trial", "margin", 2), "margin: expected at most 1,"),
         (_set("trial", "margin", True), "margin: expected a number"),
@@ -99,7 +99,7 @@ def _deep_between_texts(levels: int) -> object:
         (_set("trial", "options", {"folder": "/home/anna"}), "unknown key"),
         (_set("trial", "options", {"controls": 1}), "true or false"),
         (_set("trial", "options", {"budget_share": 1.5}), "budget_share"),
-        (_set("trial", "options", {"controls": False}), "not what its plan|no slot|pool"),
+        (_set("trial", "options", {"controls": False}), "not the one that study and seed plan"),
         (_set("trial", "host", {"kernel": "\x1b]0;owned\x07"}), "U.001B"),
         (_set("trial", "host", {"kernel": "\x9b2J"}), "U.009B"),
         (_set("trial", "host", {"\u202ekernel": 1}), "U.202E"),
@@ -146,21 +146,21 @@ def _deep_between_texts(levels: int) -> object:
         (_set("state", "state", "resting"), 'state: expected "running"'),
         (_set("state", "at", -1), "at: expected at least 0"),
         (_set("run", "condition", "workload=v"), "no such condition"),
-        (_set("run", "block", 5), "not what its plan|no slot"),
+        (_set("run", "block", 5), "not the one that study and seed plan"),
         (_set("run", "block", 10**7), "block: expected at most 1000000"),
         (_set("run", "block", 1.0), "block: expected a whole number"),
         (_set("run", "block", "0"), "block: expected a whole number"),
-        (_set("run", "slot", 17), "no slot"),
+        (_set("run", "slot", 17), "not the one that study and seed plan"),
         (_set("run", "slot", -1), "slot: expected at least 0"),
-        (_set("run", "arm", "c"), "not what its plan"),
+        (_set("run", "arm", "c"), "not the one that study and seed plan"),
         (_set("run", "kind", "placebo"), "kind: expected one of treatment"),
-        (_set("run", "treatment", {}), "not what its plan"),
-        (_set("run", "attempt", 2), "no attempt"),
+        (_set("run", "treatment", {}), "not the one that study and seed plan"),
+        (_set("run", "attempt", 2), "not the one that study and seed plan"),
         (_set("run", "attempt", True), "attempt: expected a whole number"),
         (_set("run", "responses", {"wall": -1}), "wall"),
         (_set("run", "responses", {"wall": "fast"}), "wall"),
         (_set("run", "responses", {"wall": 1e300}), "wall"),
-        (_set("run", "responses", {"beauty": 1}), "does not measure"),
+        (_set("run", "responses", {"beauty": 1}), "not the one that study and seed plan"),
         (_set("run", "evidence", {str(n): 1 for n in range(600)}), "at most 512"),
         (_set("run", "histograms", [[1], [1]]), "differences of latencies"),
         (_set("run", "histograms", {"read": [[1]]}), "differences of latencies"),
@@ -173,13 +173,13 @@ def _deep_between_texts(levels: int) -> object:
         (_older(_set("run", "histograms", {"read": [[1]]})), "pairs"),
         (_older(_set("run", "histograms", {"read": [[1, -1]]})), "pairs"),
         (_older(_set("run", "histograms", {"read": [[1, 1]] * 9000})), "8192"),
-        (_set("run", "files", [10**9]), "outside its pool"),
-        (_set("run", "files", [-1]), "outside its pool"),
+        (_set("run", "files", [10**9]), "not the one that study and seed plan"),
+        (_set("run", "files", [-1]), "not the one that study and seed plan"),
         (_set("run", "files", [1] * 257), "at most 256"),
         (_set("run", "failure", "x" * 9000), "at most 8192"),
-        (_set("block_end", "controls", False), "controls"),
-        (_set("block_end", "block", 7), "not complete"),
-        (_set("block_end", "void_level", "b"), "not void"),
+        (_set("block_end", "controls", False), "does not match its runs and its plan"),
+        (_set("block_end", "block", 7), "does not match its runs and its plan"),
+        (_set("block_end", "void_level", "b"), "does not match its runs and its plan"),
         (_set("event", "kind", "imported"), "belongs to a store"),
         (_set("event", "kind", "A b"), "kind: expected a kind of event"),
         (_set("event", "at", "now"), "ISO 8601"),
@@ -189,8 +189,8 @@ def _deep_between_texts(levels: int) -> object:
         (_insert(3, {"run": {}, "state": {}}), "one key"),
         (lambda lines: lines.insert(3, lines[1]), "in the wrong place"),
         (lambda lines: lines.insert(4, lines[4]), "measured twice"),
-        (lambda lines: lines.insert(-2, lines[-3]), "ended twice|out of its place"),
-        (lambda lines: lines.pop(4) and None, "not complete"),
+        (lambda lines: lines.insert(-2, lines[-3]), "does not match its runs and its plan"),
+        (lambda lines: lines.pop(4) and None, "does not match its runs and its plan"),
         (lambda lines: lines.insert(0, {"format": "tar"}), "not a packed trial"),
         (lambda lines: lines[0].update(version=3), "update iotrial|newer"),
         (lambda lines: lines[0].update(version="1"), "header"),
@@ -225,7 +225,7 @@ def test_files_of_a_run_end_with_the_pool() -> None:
     first(lines, "run")["files"] = [0, pool - 1]
     read(signed(lines))
     first(lines, "run")["files"] = [0, pool]
-    assert f"outside its pool of {pool}" in refused(signed(lines))
+    assert "not the one that study and seed plan" in refused(signed(lines))
 
 
 def _resumed(*attempts: int) -> Lines:
@@ -244,9 +244,9 @@ def _resumed(*attempts: int) -> Lines:
 
 
 def test_attempts_follow_each_other_and_a_block_of_two_is_marked() -> None:
-    assert "no attempt 1 in this slot" in refused(signed(_resumed(2, 1)))
+    assert "not the one that study and seed plan" in refused(signed(_resumed(2, 1)))
     lines = _resumed(1, 2)
-    assert "measured by two attempts and is not marked" in refused(signed(lines))
+    assert "does not match its runs and its plan" in refused(signed(lines))
     first(lines, "block_end")["gap"] = True
     read(signed(lines))
 

@@ -13,6 +13,7 @@ import pytest
 from iotrial.errors import RequestError, StudyError
 from iotrial.runner.command_user import command_user
 from iotrial.runner.own_files import check_own_files
+from iotrial.runner.resolve import resolve
 from iotrial.stats.spec import stretched_response
 from iotrial.study.codec import study_from_json, study_to_json
 from iotrial.study.model import Better, Scale, Study
@@ -359,7 +360,11 @@ def test_what_is_no_result_is_an_error(output: str) -> None:
     ("lines", "mapped_lines", "told"),
     [
         ("directory=/mnt/data", "", ["directory=/mnt/data: left out"]),
-        ("filename=/mnt/data/test.0", "filename=test.0", ["filename=/mnt/data/test.0: file test.0 of the lab"]),
+        (
+            "filename=/mnt/data/test.0",
+            "filename=test.0",
+            ["filename=/mnt/data/test.0: file test.0 of the lab"],
+        ),
         ("filename=../x", "filename=x", ["filename=../x: file x of the lab"]),
         ("filename=test", "filename=test", []),
         ("filename=/dev/sdb", "filename=sdb", ["filename=/dev/sdb: file sdb of the lab"]),
@@ -450,7 +455,9 @@ def test_the_bytes_of_the_files_are_known_from_the_job_file(job: str, tmp_path: 
 
 
 @pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")
-@pytest.mark.parametrize("lines", ["rw=read", "size=50%", "filename=/dev/sdz", "io_size=1m", "rw=write\nruntime=1"])
+@pytest.mark.parametrize(
+    "lines", ["rw=read", "size=50%", "filename=/dev/sdz", "io_size=1m", "rw=write\nruntime=1"]
+)
 def test_a_job_without_a_size_is_refused_as_by_fio(lines: str, tmp_path: Path) -> None:
     job = mapped(f"[a]\n{lines}\n")[0]
     done = subprocess.run(["fio", "-"], input=job, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -459,17 +466,57 @@ def test_a_job_without_a_size_is_refused_as_by_fio(lines: str, tmp_path: Path) -
         files_of(job)
 
 
+@pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("filename=/dev/sdz\nzonemode=zbd\nzonesize=1m\nrw=write", "needs a device with zones"),
+        ("read_iolog=app.log", "names no file of the lab"),
+        ("rw=write\nverify=md5\nverify_state_load=1", "the state that an earlier fio has saved"),
+        ("rw=read\nverify=crc32c\nbs=4k", "verifies what no job has written"),
+    ],
+)
+def test_what_a_job_expects_to_find_is_refused_as_by_fio_in_an_empty_folder(
+    lines: str, message: str, tmp_path: Path
+) -> None:
+    job = mapped(f"[a]\nsize=1m\n{lines}\n")[0]
+    done = subprocess.run(["fio", "-"], input=job, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    with pytest.raises(JobProblem, match=message):
+        files_of(job)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("4k", 4096), ("4KB", 4096), ("4ki", 4096), ("4kib", 4000), ("1gib", 10**9), ("512", 512), ("0x10", 16), ("2t", 2 << 40)]
+    [
+        ("4k", 4096),
+        ("4KB", 4096),
+        ("4ki", 4096),
+        ("4kib", 4000),
+        ("1gib", 10**9),
+        ("512", 512),
+        ("0x10", 16),
+        ("2t", 2 << 40),
+    ]
     + [(text, None) for text in ("", "50%", "{size}", "(1g*2)", "$mb_memory", "1.5g", "g")],
 )
 def test_sizes_are_read_as_fio_reads_them(text: str, expected: int | None) -> None:
     assert bytes_in(text) == expected
 
 
+def test_a_job_without_files_cannot_show_what_a_setting_of_the_lab_does() -> None:
+    text = (STUDY % "job = '''\n[read.a]\nioengine=cpuio\ncpuload=50\n'''").replace(
+        'knob = "command.argument"\nplaceholder = "{depth}"\nlevels = [1, 8]',
+        'knob = "block.read_ahead_kb"\nlevels = [128, 256]',
+    )
+    with pytest.raises(RequestError, match=r"uses no files of the lab, but block.read_ahead_kb acts on"):
+        resolve(read_study(text, "x.toml", trusted=True), root=True, lab="image")
+
+
 def test_the_files_of_all_levels_have_to_fit_into_the_lab() -> None:
-    text = (STUDY % "job = '''\n[read.a]\nsize={depth}\n[b]\nfilename=/dev/sdz\nsize=1g\n'''").replace("[1, 8]", '["1g", "8g"]')
+    text = (STUDY % "job = '''\n[read.a]\nsize={depth}\n[b]\nfilename=/dev/sdz\nsize=1g\n'''").replace(
+        "[1, 8]", '["1g", "8g"]'
+    )
     found = read_study(text, "x.toml", trusted=True)
     check_own_files(found, lab="image", lab_bytes=11 << 30)
     check_own_files(found, lab="directory", lab_bytes=1 << 30)  # its free space is checked where it is made
@@ -567,7 +614,11 @@ def test_files_that_a_job_file_includes_are_stored_with_the_study(tmp_path: Path
 
 @pytest.mark.parametrize(
     ("included", "message"),
-    [("include a.fio", "more than 8 deep"), ("include /etc/passwd", "below the study's folder"), ("include b.fio", "No such file")],
+    [
+        ("include a.fio", "more than 8 deep"),
+        ("include /etc/passwd", "below the study's folder"),
+        ("include b.fio", "No such file"),
+    ],
 )
 def test_a_file_that_cannot_be_included_is_an_error(tmp_path: Path, included: str, message: str) -> None:
     (tmp_path / "a.fio").write_text(f"[global]\n{included}\n[read.a]\niodepth={{depth}}\n")

@@ -108,7 +108,7 @@ def _complaint(text: str) -> StudyError:
         ("only = { size", 'only = { atime = ["noatime"], size', 69, "restricted by condition factors", ""),
         ('"10KiB", "1 MiB"]', '"10KiB", "2 MiB"]', 69, 'no level of "size" is called "2 MiB"', '"1 MiB"'),
         ('name = "out"', 'name = "in"', 74, 'two steps are called "in"', ""),
-        ('"{files}"', '"x{files}"', 75, "an argument of its own", ""),
+        ('"{files}"', '"x{files}"', 75, "a separate argument", ""),
         ('name = "slow"', 'name = "sort"', 78, 'two workloads are called "sort"', ""),
         ('argv = ["md5sum", "{file}"]', "", 77, "found neither", ""),
         ('argv = ["md5sum", "{file}"]', "argv = []", 80, "cannot be empty", ""),

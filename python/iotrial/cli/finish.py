@@ -164,7 +164,7 @@ def refuse_twice_on_standard_output(markdown: str | None, *, as_json: bool) -> N
     """Raise RequestError if both Markdown and JSON would go to standard output. Called before anything is
     measured."""
     if markdown == "-" and as_json:
-        raise RequestError("standard output can hold either Markdown or --json, not both", hint="name a file")
+        raise RequestError("standard output can hold either Markdown or --json, not both")
 
 
 def conclude(store: Store, ended: Ended, outputs: Outputs) -> int:

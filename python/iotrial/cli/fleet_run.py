@@ -97,7 +97,7 @@ def fleet_of(
         )
     grace_s = quantity_of("--grace", grace, parse_duration) or GRACE_S
     if not 5 <= grace_s <= LONGEST_GRACE_S:
-        raise RequestError(f"--grace {grace}: expected 5 s to 24 h", hint="such as --grace 2min")
+        raise RequestError(f"--grace {grace}: expected 5 s to 24 h")
     shipped = is_shipped(chosen)
     # the user consents here once for all hosts; on the hosts the study stays untrusted
     values = {**values, **({} if chosen.trusted else {"trust": True, "foreign": True})}
@@ -123,9 +123,7 @@ def reached_by(
         assert fleet is not None
         return reached_by_scheduler(fleet, keys)
     if fleet is not None or keys is not None:
-        raise RequestError(
-            "--hosts (by SSH) excludes --fleet and --keys (by a scheduler)", hint="give one of them"
-        )
+        raise RequestError("--hosts (by SSH) excludes --fleet and --keys (by a scheduler)")
     return reached_by_ssh(hosts, ssh_config)
 
 

@@ -54,9 +54,7 @@ def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         name, path = named_value(option, text, "FOLDER", "ssd=/mnt/ssd")
         if name in found:
-            raise RequestError(
-                f"{option} {name} is given twice", hint="a place has one folder: give the option once"
-            )
+            raise RequestError(f"{option} {name} is given twice")
         found[name] = path
     return found
 
@@ -69,9 +67,7 @@ def _of_places(erase: Sequence[str], disks: Mapping[str, str]) -> dict[str, str]
         if not equals or name not in disks:
             continue
         if name in found:
-            raise RequestError(
-                f"--erase {name} is given twice", hint="a place has one disk: give the option once"
-            )
+            raise RequestError(f"--erase {name} is given twice")
         if not serial.strip():
             raise RequestError(
                 f'--erase "{text}": the serial number or WWN is missing',
@@ -107,7 +103,6 @@ def _check_consent(
     for name in sorted(waived - set(words)):
         raise RequestError(
             f"--discard-contents-of {name}: no disk is named by --place {name}=PATH",
-            hint="omit it, or name the disk of that place",
         )
     if discard_contents and disks and device is None:
         raise RequestError(
@@ -118,7 +113,5 @@ def _check_consent(
 def _folder(name: str, path: str) -> str:
     folder = Path(path).expanduser().resolve()
     if not folder.is_dir():
-        raise RequestError(
-            f"--place {name}={path}: there is no such folder", hint="name an existing folder, or a spare disk"
-        )
+        raise RequestError(f"--place {name}={path}: there is no such folder")
     return str(folder)

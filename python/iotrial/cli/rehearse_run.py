@@ -63,7 +63,6 @@ def refuse_what_needs_numbers(options: Mapping[str, object]) -> None:
         if value:
             raise RequestError(
                 f"--rehearse and {option}: a rehearsal measures nothing, so there is no report",
-                hint="omit one of the two",
             )
 
 

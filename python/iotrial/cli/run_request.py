@@ -113,7 +113,7 @@ def _copied(folder: str | None) -> str | None:
         return None
     found = Path(folder).expanduser().resolve()
     if not found.is_dir():
-        raise RequestError(f"--copy-from {folder}: there is no such folder", hint="name an existing folder")
+        raise RequestError(f"--copy-from {folder}: there is no such folder")
     return str(found)
 
 
@@ -129,7 +129,6 @@ def _seed(text: str | None) -> str | None:
     if number > LARGEST_SEED:
         raise RequestError(
             f'--seed "{text[:80]}": expected a whole number below 2^128, or the 32 hexadecimal digits of a trial',
-            hint="for example --seed 7; without --seed a run draws its own",
         )
     return seed_from_user(number)
 
@@ -251,9 +250,7 @@ def sampling_period(text: str | None) -> float | None:
     bounds."""
     period_s = quantity_of("--sample", text, parse_duration)
     if period_s is not None and not SHORTEST_SAMPLE_S <= period_s <= LONGEST_SAMPLE_S:
-        raise RequestError(
-            f"--sample {text}: expected 10 ms to 1 min, found {period_s:g} s", hint="such as --sample 100ms"
-        )
+        raise RequestError(f"--sample {text}: expected 10 ms to 1 min, found {period_s:g} s")
     return period_s
 
 

@@ -58,7 +58,6 @@ class _Output(io.FileIO):
             self.failed = True
             raise OutputError(
                 f"writing to standard output: {error.strerror}",
-                hint="it was closed, or its disk is full: redirect it elsewhere",
             ) from error
 
 

@@ -101,9 +101,7 @@ def make_keys(folder: Path) -> tuple[Path, ...]:
                     os.unlink(name, dir_fd=held)
                 raise
     except OSError as error:
-        raise IotrialError(
-            f"cannot write keys to {folder}: {error.strerror}", hint="name a folder that you own"
-        ) from error
+        raise IotrialError(f"cannot write keys to {folder}: {error.strerror}") from error
     return tuple(folder / name for name in names)
 
 

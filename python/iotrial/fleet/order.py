@@ -166,9 +166,7 @@ class Record:
             with replacing(path, path.with_suffix(".part")) as file:
                 file.write(msgspec.json.encode(value))
         except OSError as error:
-            raise StoreError(
-                f"writing {path}: {error.strerror}", hint="free some space on the disk"
-            ) from error
+            raise StoreError(f"writing {path}: {error.strerror}") from error
         return path
 
     @classmethod

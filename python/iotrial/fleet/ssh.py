@@ -320,7 +320,6 @@ class _Connection:
         if version != __version__:
             raise RequestError(
                 f"host {host}: has iotrial {escape(version[:40])}, this machine has {__version__}",
-                hint="install the same version on all hosts",
             )
         process.stdin.write(self._keys.line())
         process.stdin.flush()
@@ -505,7 +504,7 @@ def destinations(text: str) -> tuple[Destination, ...]:
     """
     found = [_destination(word.strip()) for word in text.split(",") if word.strip()]
     if not found:
-        raise RequestError("--hosts: no host given", hint="such as --hosts a,b,root@c:2222")
+        raise RequestError("--hosts: no host given")
     if len(found) > MOST_HOSTS:
         raise RequestError(f"--hosts: {len(found)} hosts, the maximum by SSH is {MOST_HOSTS}")
     seen: set[str] = set()

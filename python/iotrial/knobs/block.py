@@ -23,6 +23,7 @@ class BlockScheduler(Declaration):
     """The I/O scheduler."""
 
     name = "block.scheduler"
+    listed_by_kernel = True
     title = "I/O scheduler of the lab's device"
     stage = Stage.DEVICE
     scope = Scope.DEVICE

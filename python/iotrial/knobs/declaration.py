@@ -113,6 +113,8 @@ class Declaration:
     #: True if a factor must set that key, False if it may
     option_needed: ClassVar[bool] = True
     open_levels: str | None = None
+    #: the kernel lists the values when they are set: any word is accepted before
+    listed_by_kernel: ClassVar[bool] = False
     LEVELS: Collection[str] = ()
     rank: int = 0
     candidates: tuple[str, ...] = ()
@@ -125,6 +127,10 @@ class Declaration:
     def consequence_of(self, setting: Setting) -> Consequence:
         """Return what this value does to the safety of data. Never raises: a stored trial may hold any value."""
         return self.consequences.get(setting.value.strip(), self.consequence)
+
+    def default_of(self, setting: Setting) -> str | None:
+        """Return the kernel's default of what is set; None if it depends on the machine, or is not known."""
+        return None
 
     def period_s(self, setting: Setting) -> float | None:
         """Return after how many seconds this value first acts; None if it acts at once, or its period is not known."""

@@ -122,6 +122,30 @@ class Sysctl(Declaration):
         "fs.xfs.xfssyncd_centisecs": (100, 720_000),
     }
 
+    #: of Linux itself (kernel/sysctl.c, mm/ and the manuals below), which a distribution may change. A limit of dirty pages
+    #: in bytes is 0: the ratio is in force
+    DEFAULTS: ClassVar[Mapping[str, str]] = {
+        "vm.compaction_proactiveness": "20",
+        "vm.dirty_background_bytes": "0",
+        "vm.dirty_background_ratio": "10",
+        "vm.dirty_bytes": "0",
+        "vm.dirty_expire_centisecs": "3000",
+        "vm.dirty_ratio": "20",
+        "vm.dirty_writeback_centisecs": "500",
+        "vm.dirtytime_expire_seconds": "43200",
+        "vm.extfrag_threshold": "500",
+        "vm.laptop_mode": "0",
+        "vm.nr_hugepages": "0",
+        "vm.page-cluster": "3",
+        "vm.page_lock_unfairness": "5",
+        "vm.stat_interval": "1",
+        "vm.swappiness": "60",
+        "vm.vfs_cache_pressure": "100",
+        "vm.watermark_boost_factor": "15000",
+        "vm.watermark_scale_factor": "10",
+        "fs.xfs.xfssyncd_centisecs": "3000",
+    }
+
     #: limits that come in two units: the kernel shows one of each pair as 0, and clears it when the other is written
     PAIRS: ClassVar[Mapping[str, str]] = {
         "vm.dirty_background_bytes": "vm.dirty_background_ratio",
@@ -183,6 +207,9 @@ class Sysctl(Declaration):
 
     def consequence_of(self, setting: Setting) -> Consequence:
         return self.consequences.get(dict(setting.options).get("key", ""), self.consequence)
+
+    def default_of(self, setting: Setting) -> str | None:
+        return self.DEFAULTS.get(dict(setting.options).get("key", ""))
 
     def period_s(self, setting: Setting) -> float | None:
         value = setting.value.strip()
@@ -247,6 +274,7 @@ class CpuGovernor(Declaration):
     """The frequency governor of all processors (Documentation/admin-guide/pm/cpufreq.rst); virtual machines may lack it."""
 
     name = "cpu.governor"
+    listed_by_kernel = True
     title = "CPU frequency governor: performance, powersave, schedutil ..."
     stage = Stage.HOST
     open_levels = "those of this machine (scaling_available_governors)"

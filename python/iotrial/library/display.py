@@ -82,7 +82,10 @@ def _text(card: Card) -> Iterator[str]:
     if card.rows:
         last = len(card.heads) - 1
         rows = [
-            tuple(_cut(escape(cell), last=i == last) for i, cell in enumerate(row))
+            tuple(
+                elided(escape(cell), _WIDEST_LAST if i == last else _WIDEST_CELL)
+                for i, cell in enumerate(row)
+            )
             for row in (card.heads, *card.rows)
         ]
         widths = [max(len(row[i]) for row in rows) for i in range(len(card.heads))]
@@ -107,10 +110,6 @@ def _markdown(card: Card) -> Iterator[str]:
     if card.left_out:
         yield ""
         yield f"... and {card.left_out:,} more"
-
-
-def _cut(cell: str, *, last: bool) -> str:
-    return elided(cell, _WIDEST_LAST if last else _WIDEST_CELL)
 
 
 @cache

@@ -7,11 +7,13 @@ file system or start daemons, and nothing of it stays mounted or running. After 
 from __future__ import annotations
 
 import errno
+import math
 import multiprocessing
 import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -103,8 +105,8 @@ class Recovery:
     """Recovers and checks one block device again and again. Use as a context manager.
 
     ``options``: mount options. ``fsck_every``: look with the file system's checker after this many recoveries (0: only
-    when the mount fails). ``limit_s``: time for one check. ``at``: an empty folder to mount on, as in ``record``. Raises
-    MissingTool if the checker is not installed.
+    when the mount fails). ``limit_s``: time for one check. ``until``: by the monotonic clock, when all must end.
+    ``at``: an empty folder to mount on, as in ``record``. Raises MissingTool if the checker is not installed.
     """
 
     def __init__(
@@ -116,8 +118,10 @@ class Recovery:
         options: str = "",
         fsck_every: int = 0,
         limit_s: float = 60.0,
+        until: float = math.inf,
         at: Path | None = None,
     ) -> None:
+        self._until = until
         self._device, self._filesystem, self._check, self._options = device, filesystem, check, options
         self._fsck, self._fsck_every, self._limit_s = FSCKS[filesystem], fsck_every, limit_s
         if shutil.which(self._fsck.look[0]) is None:
@@ -146,14 +150,15 @@ class Recovery:
     def recover(self, acknowledged: Sequence[str]) -> Outcome:
         """Mount, check and unmount the device as it is now.
 
-        Raises LabError if the check itself failed (with another error than OSError), or if the device stays busy.
+        Raises LabError if the check itself failed (with another error than OSError), if the device stays busy, or if the time
+        is over.
         """
         self._count += 1
         outcome = self._ask(acknowledged)
         if not outcome.mounted:
             return self._repaired(outcome, acknowledged)
         if self._fsck_every and self._count % self._fsck_every == 0:
-            status, said = _run((*self._fsck.look, self._device))
+            status, said = self._run(self._fsck.look)
             if status != 0:
                 return replace(outcome, needs_fsck=True, says=_joined(outcome.says, said))
         return outcome
@@ -162,7 +167,7 @@ class Recovery:
         """Repair what could not be mounted, and check it then. What is missing after that counts too."""
         says = outcome.says
         for words in self._fsck.repair:
-            _, said = _run((*words, self._device))
+            _, said = self._run(words)
             says = _joined(says, said)
             again = self._ask(acknowledged)
             if again.mounted:
@@ -172,14 +177,41 @@ class Recovery:
     def _ask(self, acknowledged: Sequence[str]) -> Outcome:
         if self._child is None:
             self._child = _Child(self._device, self._filesystem, self._options, self._folder, self._check)
-        answer = self._child.ask(tuple(acknowledged), self._limit_s)
+        answer = self._child.ask(tuple(acknowledged), min(self._limit_s, self._left_s()))
         if isinstance(answer, Outcome):
             return answer
         self._end_child()
         if answer is None:
+            self._left_s()
             what = f"the check did not end within {self._limit_s:g} s, or its process died"
             return Outcome(True, False, (), (what,), "")
         raise LabError(f"checking {self._device} after a power cut: {answer}")
+
+    def _left_s(self) -> float:
+        """Return the time that is left. Raises LabError if there is none."""
+        left_s = self._until - time.monotonic()
+        if left_s <= 0:
+            raise LabError("the time for all power cuts is over")
+        return left_s
+
+    def _run(self, words: Sequence[str]) -> tuple[int, str]:
+        """Run a checker of the file system on the device; return its status and what it says."""
+        limit_s = min(_FSCK_S, self._left_s())
+        try:
+            done = subprocess.run(
+                (*words, self._device),
+                capture_output=True,
+                text=True,
+                errors="replace",
+                stdin=subprocess.DEVNULL,
+                timeout=limit_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            self._left_s()
+            return 124, f"{words[0]} {words[1]} did not end within {limit_s:g} s"
+        said = (done.stdout + done.stderr)[-2000:]
+        return done.returncode, f"{words[0]} {words[1]} ended with {done.returncode}: {said}"
 
     def _end_child(self) -> None:
         child, self._child = self._child, None
@@ -297,25 +329,6 @@ def _errors_seen(device: str, filesystem: str) -> str:
         if filesystem == "ext4" and (count := int(counter.read_text())):
             return f"the kernel counted {count} errors"
     return ""
-
-
-def _run(argv: Sequence[str]) -> tuple[int, str]:
-    try:
-        done = subprocess.run(
-            argv,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            stdin=subprocess.DEVNULL,
-            timeout=_FSCK_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return 124, f"{argv[0]} {argv[1]} did not end within {_FSCK_S:g} s"
-    return (
-        done.returncode,
-        f"{argv[0]} {argv[1]} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}",
-    )
 
 
 def _joined(*texts: str) -> str:

@@ -103,7 +103,7 @@ class Probe:
                 start_new_session=True,
                 close_fds=True,
                 pass_fds=(*self._launch.passed, *shared),
-                env={**os.environ, TOKEN: self.token, **{STDOUT: str(number) for number in shared}},
+                env={**os.environ, TOKEN: self.token, **dict(zip([STDOUT], map(str, shared), strict=False))},
             )
         except OSError as error:
             raise ProbeError(f"cannot start the probe {self._launch.argv[0]}: {error.strerror}") from error
@@ -185,7 +185,6 @@ class Probe:
             self.kill()
             raise ProbeError(
                 f'{self._who} was stopped by a signal at "{verb}", and did not continue for {STOPPED_S:g} s',
-                hint="it was killed; its measurement would have been worthless",
             )
 
     def epitaph(self) -> str:

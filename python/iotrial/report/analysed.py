@@ -123,11 +123,13 @@ def _levels(document: Document, alpha: float) -> Iterator[Level]:
     """Yield medians of primary responses by condition and treatment, in the order in which they were first measured."""
     study = document.trial.header.study
     responses = {(one.workload, one.name): one for one in study.responses if one.primary}
+    names = {name for _, name in responses}
     values: dict[tuple[str, str, str], list[float]] = {}
     for run in sound_runs(document.data):
         if run.kind == ArmKind.TREATMENT.value:
             for name, value in run.responses.items():
-                values.setdefault((run.condition, run.arm, name), []).append(value)
+                if name in names:
+                    values.setdefault((run.condition, run.arm, name), []).append(value)
     for (key, arm, name), of_arm in values.items():
         condition = document.conditions.of_key(key)
         response = responses.get((condition.workload, name))

@@ -82,7 +82,6 @@ def _refuse_twice(trials: Sequence[Analysed]) -> None:
             named = f"trial {one.number}" if one.number else f"trial {escape(one.id)[:12]}"
             raise RequestError(
                 f"{named} is named twice: a trial cannot be compared with itself",
-                hint="a packed trial and its import are the same trial",
             )
         seen[one.id] = one
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 
 from iotrial.report.notation import joined, percent
-from iotrial.stats.change_points import FEWEST
 from iotrial.stats.model import Diagnostic
 from iotrial.terminal import escape
 from iotrial.units import format_duration
@@ -24,24 +23,25 @@ _TWO_MODES = 5 / 9
 
 
 def diagnostic_sentences(diagnostic: Diagnostic) -> tuple[str, ...]:
-    """Return one sentence for every diagnostic that has a value, or one that says there are too few blocks."""
-    sentences = [
+    """Return a sentence for every diagnostic that shows something, or one that says that none does."""
+    found = (
         _order(diagnostic.order_effect, diagnostic.order_p),
         _autocorrelation(diagnostic.autocorrelation),
         _drift(diagnostic.drift_per_hour),
         change_sentence(diagnostic),
         _modes(diagnostic.bimodality),
         _share(diagnostic.block_share),
-    ]
-    parts = tuple(sentence for sentence in sentences if sentence is not None)
-    return parts or (f"Too few blocks of {escape(diagnostic.response)} for diagnostics.",)
+    )
+    if parts := tuple(sentence for sentence in found if sentence is not None):
+        return parts
+    if diagnostic.drift_per_hour is None:
+        return (f"Too few blocks of {escape(diagnostic.response)} for diagnostics.",)
+    return ("No effect of order, no dependence between blocks, no drift and no second mode was found.",)
 
 
 def _order(effect: float | None, p: float | None) -> str | None:
-    if effect is None:
+    if effect is None or p is None or p >= _ORDER_P:
         return None
-    if p is None or p >= _ORDER_P:
-        return "Order: the position in a block makes no visible difference."
     return (
         f"Order: from the first to the last position in a block the response changes by {effect:+.3g} (p = {p:.2g}); "
         "the random order keeps that out of the effect."
@@ -49,10 +49,8 @@ def _order(effect: float | None, p: float | None) -> str | None:
 
 
 def _autocorrelation(value: float | None) -> str | None:
-    if value is None:
+    if value is None or abs(value) < _NOTABLE_CORRELATION:
         return None
-    if abs(value) < _NOTABLE_CORRELATION:
-        return f"Neighbours: one block's contrast says little about the next ({value:+.2f})."
     kind = "resemble" if value > 0 else "alternate with"
     return (
         f"Neighbours: contrasts of successive blocks {kind} each other (autocorrelation {value:+.2f}); the verdict "
@@ -61,10 +59,8 @@ def _autocorrelation(value: float | None) -> str | None:
 
 
 def _drift(value: float | None) -> str | None:
-    if value is None:
+    if value is None or abs(value) < _NOTABLE_DRIFT:
         return None
-    if abs(value) < _NOTABLE_DRIFT:
-        return f"Drift: the level of the blocks was stable ({value:+.1%} an hour)."
     return (
         f"Drift: the level of the blocks moved by {value:+.1%} an hour; it is the same for all arms "
         "of a block and cancels."
@@ -72,11 +68,9 @@ def _drift(value: float | None) -> str | None:
 
 
 def change_sentence(diagnostic: Diagnostic) -> str | None:
-    """Describe where the level of the blocks changed, or that it did not; None if there are too few blocks to decide."""
-    if diagnostic.drift_per_hour is None or diagnostic.blocks < FEWEST:
-        return None
+    """Describe where the level of the blocks changed; None if no change was found."""
     if not diagnostic.changes:
-        return "Steady state: no change of level between blocks."
+        return None
     times = [
         f"after {format_duration(one.at_s)} by "
         + (f"{math.expm1(one.size):+.1%}" if one.logarithmic else f"{one.size:+.3g}")
@@ -91,10 +85,8 @@ def change_sentence(diagnostic: Diagnostic) -> str | None:
 
 
 def _modes(value: float | None) -> str | None:
-    if value is None:
+    if value is None or value <= _TWO_MODES:
         return None
-    if value <= _TWO_MODES:
-        return f"Modes: no sign of two clusters of values ({value:.2f}; above 0.56 hints at two)."
     return (
         f"Modes: values may fall in two clusters ({value:.2f}, above 0.56); look at the distributions before "
         f"relying on a single number."
@@ -102,8 +94,6 @@ def _modes(value: float | None) -> str | None:
 
 
 def _share(value: float | None) -> str | None:
-    if value is None:
+    if value is None or value < _NOTABLE_SHARE:
         return None
-    if value < _NOTABLE_SHARE:
-        return f"Blocking: {percent(value)} of the variance lies between blocks."
     return f"Blocking: {percent(value)} of the variance lies between blocks, noise that blocking removed."

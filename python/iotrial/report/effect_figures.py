@@ -250,7 +250,8 @@ def _half_normal(name: str, place: str, rows: Sequence[EffectRow], *, valid: boo
     pse = lenth_pse([point.size for point in points])
     beyond = sorted((p for p in points if p.size > 2.5 * pse), key=lambda p: -p.size)
     guide = percent(math.expm1(pse)) if log else plain(pse)
-    named = joined(_with_verdict(point, valid=valid) for point in beyond[:4])
+    # with its verdict, since a point above the line need not be an effect
+    named = joined((f"{point.label} ({point.verdict})" if valid else point.label) for point in beyond[:4])
     more = f" and {len(beyond) - 4} more" if len(beyond) > 4 else ""
     seen = (
         f"{named}{more} {'lies' if len(beyond) == 1 else 'lie'} well above the dashed line"
@@ -285,11 +286,6 @@ def _half_normal(name: str, place: str, rows: Sequence[EffectRow], *, valid: boo
         parts=(wide,),
         narrow=narrow,
     )  # fmt: skip
-
-
-def _with_verdict(point: Point, *, valid: bool) -> str:
-    """E.g. "barrier nobarrier (faster)": a point above the line need not be an effect, so its verdict is added."""
-    return f"{point.label} ({point.verdict})" if valid else point.label
 
 
 def _main_effects(

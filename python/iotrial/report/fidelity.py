@@ -322,7 +322,7 @@ def _comparisons(one: Fidelity) -> Table:
                     escape(row.condition.workload),
                     interval(row.effect),
                     f"{row.effect.blocks:,}",
-                    _verdict(row),
+                    Words(row.verdict, row.effect.conclusion.tone, badge=True),
                 )
             )
             for row in (own, its)
@@ -330,10 +330,6 @@ def _comparisons(one: Fidelity) -> Table:
         groups.append(Group(rows, f"{name}: {words}"))
     columns = heads("~workload", f">{numbers}", ">blocks", "~verdict")
     return Table(columns, tuple(groups), noun="comparison", whole=True, view=View.LONG)
-
-
-def _verdict(row: EffectRow) -> Words:
-    return Words(row.verdict, row.effect.conclusion.tone, badge=True)
 
 
 def _conditions(row: EffectRow) -> str:

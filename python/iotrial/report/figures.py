@@ -35,7 +35,7 @@ from iotrial.report.series import (
 )
 from iotrial.report.windows import window_figures
 from iotrial.report.within import within_of
-from iotrial.stats.model import Effect, Verdict
+from iotrial.stats.model import Verdict
 from iotrial.terminal import escape
 
 MOST_PANELS = 24
@@ -108,8 +108,6 @@ def draw_figures(document: Document, *, most_panels: int | None = MOST_PANELS) -
                 arms,
                 most_marks=most_marks,
                 diagnostic=diagnostics.get(panel.condition.key),
-                effects=_effects_of(document, panel, by),
-                valid=document.valid,
                 reading=reading,
             )
             for i, panel in enumerate(drawn)
@@ -149,21 +147,6 @@ def _chosen(panels: Sequence[Panel], effects: Sequence[EffectRow], most: int | N
     loud = {row.condition.key for row in effects if row.effect.verdict is not Verdict.EQUIVALENT}
     kept = sorted(panels, key=lambda panel: panel.condition.key not in loud)[:most]
     return sorted(kept, key=lambda panel: panel.condition.order)
-
-
-def _effects_of(document: Document, panel: Panel, by: str | None) -> list[Effect]:
-    """Return the verdicts on what a panel draws: its arms against the reference."""
-    factors = document.trial.header.study.treatment_factors
-    if by is None and len(factors) > 1:
-        return []  # arms are combinations, and verdicts are not about those
-    return [
-        row.effect
-        for row in document.primary
-        if row.effect.kind == "main"
-        and row.condition.key == panel.condition.key
-        and row.effect.response == panel.response
-        and by in (None, row.effect.factor)
-    ]
 
 
 def _runs_reading(by: str | None, step: int) -> str:

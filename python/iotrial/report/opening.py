@@ -11,12 +11,12 @@ from iotrial.paths import store_path
 from iotrial.report.analysed import Analysed, analysed
 from iotrial.report.analyses import Analyses, Key
 from iotrial.report.document import Document, build_document
-from iotrial.store.not_tried import without_not_tried
 from iotrial.stats.analyse import Spec, analyse
 from iotrial.stats.model import Analysis, FinalAnalysis
 from iotrial.store import Store
 from iotrial.store.loading import keeping_all, unpacked
 from iotrial.store.model import TrialData, TrialHeader, TrialState
+from iotrial.store.not_tried import without_not_tried
 from iotrial.store.packed import open_packed, read_packed
 from iotrial.store.packed.consistency import check_stored
 from iotrial.terminal import escape

@@ -20,7 +20,7 @@ from iotrial.report.plots.small import (
 from iotrial.report.run_sentences import distribution_seen, latency_seen, runs_seen, within_seen
 from iotrial.report.series import Arm, LatencyPanel, Panel
 from iotrial.report.within import WithinPanel
-from iotrial.stats.model import Diagnostic, Effect
+from iotrial.stats.model import Diagnostic
 
 DISTRIBUTIONS_READING = (
     "Cumulative distribution of run times, by arm. Curves on top of each other mean equal arms; a curve further "
@@ -54,14 +54,9 @@ def panel_figures(
     *,
     most_marks: int,
     diagnostic: Diagnostic | None,
-    effects: Sequence[Effect],
-    valid: bool,
     reading: str,
 ) -> PanelFigures:
-    """Build the figures of one panel.
-
-    ``effects`` are those on the panel's response between its arms; ``diagnostic`` is that of its condition.
-    """
+    """Build the figures of one panel; ``diagnostic`` is that of its condition."""
     changes_s = tuple(one.at_s for one in diagnostic.changes) if diagnostic is not None else ()
     title = panel.condition.text
     measured = f"{spoken(panel.response)} [{panel.unit}]"
@@ -71,7 +66,7 @@ def panel_figures(
         runs=Figure(
             stem=stem("runs", title),
             title=headed("Did the level of the runs change during the trial?", title),
-            sentence=runs_seen(panel, diagnostic, effects, valid=valid),
+            sentence=runs_seen(panel, diagnostic),
             reading=reading,
             columns=("arm", "control", "started [s]", measured, "void block"),
             rows=_runs(panel),

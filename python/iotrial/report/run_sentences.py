@@ -1,6 +1,6 @@
-"""Sentences on figures of runs: how the level moves, whether arms differ, where their distributions differ most.
+"""Sentences on figures of runs: how the level moves, where distributions differ most.
 
-They are computed from the drawn numbers. Whether arms differ is taken from the verdict; everything else is descriptive.
+They are computed from the drawn numbers and descriptive: whether arms differ is said with the effects.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 
 from iotrial.report.evidence import histogram_quantile
 from iotrial.report.notation import capitalised, counted, elided, joined, percent, quantity
-from iotrial.report.phrases import label, null_value, spoken
+from iotrial.report.phrases import spoken
 from iotrial.report.series import (
     Arm,
     ArmSeries,
@@ -22,7 +22,7 @@ from iotrial.report.series import (
 )
 from iotrial.report.within import Curve, WithinPanel
 from iotrial.stats.change_points import FEWEST
-from iotrial.stats.model import QUIET, Diagnostic, Effect, Verdict
+from iotrial.stats.model import Diagnostic
 from iotrial.units import format_duration
 
 MOST_NAMED = 5
@@ -32,10 +32,9 @@ _TOGETHER = 0.8
 _TIMES = {1: "once", 2: "twice"}
 
 
-def runs_seen(panel: Panel, diagnostic: Diagnostic | None, effects: Sequence[Effect], *, valid: bool) -> str:
-    """E.g. "The level of the blocks changes twice, and the arms rise and fall together; mode 0444 lies below 0777 …"."""
-    parts = [part for part in (_level(panel, diagnostic), _parting(effects, valid=valid)) if part]
-    text = "; ".join(parts) or f"{counted(panel.runs, 'run')} of {counted(len(panel.series), 'arm')}"
+def runs_seen(panel: Panel, diagnostic: Diagnostic | None) -> str:
+    """E.g. "The level of the blocks changes twice, and the arms rise and fall together"."""
+    text = _level(panel, diagnostic) or f"{counted(panel.runs, 'run')} of {counted(len(panel.series), 'arm')}"
     return f"{capitalised(text)}."
 
 
@@ -73,44 +72,6 @@ def least_agreement(treatments: Sequence[ArmSeries]) -> float | None:
     if min(np.ptp(row) for row in medians) == 0:
         return None
     return min(float(np.corrcoef(medians[0], other)[0, 1]) for other in medians[1:])
-
-
-def _parting(effects: Sequence[Effect], *, valid: bool) -> str:
-    """Describe where arms lie by the verdicts: "mode 0444 lies below 0777 (faster), 0666 does not part from …"."""
-    if not effects:
-        return ""
-    if not valid:
-        return "the trial is invalid, so there is no verdict on differences between arms"
-    groups: dict[tuple[str, str], list[str]] = {}
-    for effect in effects:
-        groups.setdefault((_side(effect), label(effect.reference)), []).append(label(effect.level))
-    placed = ", ".join(_placed(side, names, reference) for (side, reference), names in groups.items())
-    factor = label(effects[0].factor)
-    undecided = placed.startswith("whether ")
-    return f"whether {factor} {placed.removeprefix('whether ')}" if undecided else f"{factor} {placed}"
-
-
-def _side(effect: Effect) -> str:
-    """Return where an arm lies by its verdict: "below … (faster)", "with" the reference, or "" if undecided."""
-    if effect.verdict is Verdict.EQUIVALENT:
-        return "with"
-    if effect.verdict in QUIET or effect.value is None:
-        return ""
-    return f"{'below' if effect.value < null_value(effect) else 'above'} {{}} ({effect.conclusion.words})"
-
-
-def _placed(side: str, names: Sequence[str], reference: str) -> str:
-    one = len(names) == 1
-    named = (
-        joined(names)
-        if len(names) <= MOST_NAMED
-        else f"{joined(names[:2], last=',')} and {len(names) - 2} more"
-    )
-    if side == "with":
-        return f"{named} {'does' if one else 'do'} not differ from {reference} by more than the margin (equivalent)"
-    if not side:
-        return f"whether {named} {'parts' if one else 'part'} from {reference} is undecided"
-    return f"{named} {'lies' if one else 'lie'} {side.format(reference)}"
 
 
 def distribution_seen(panel: Panel) -> str:

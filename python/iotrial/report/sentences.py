@@ -176,7 +176,8 @@ def summarise(
     """Describe the verdict of a trial in words.
 
     ``reasons``: why it is likely to be invalid; ``adjusted``: the arms' means by condition and response, if factors are
-    crossed; ``apart``: effects of which the cells are the answer; ``failures``: the messages of failed runs; ``risks`` and ``measured``: as in ``report.risks``.
+    crossed; ``apart``: effects of which the cells are the answer; ``failures``: the messages of failed runs;
+    ``risks`` and ``measured``: as in ``report.risks``.
     """
     conditions = Conditions(trial.header.study)
     together = only_together(analysis.effects, trial.header.study, adjusted or {})

@@ -37,11 +37,11 @@ def covers_typical(effects: Sequence[Effect]) -> str:
 def qualify_verdict(effects: Sequence[Effect]) -> bool:
     """Return whether slow runs change the meaning of the verdict.
 
-    True if one side has more of them, or if all is equivalent and rare stalls may have gone unseen.
+    True if one side has more of them, or if all is equivalent: rarer stalls may have gone unseen.
     """
     if any(effect.slow_runs is not None and effect.slow_runs.differ for effect in effects):
         return True
-    return bool(covers_typical(effects)) and all(effect.verdict is Verdict.EQUIVALENT for effect in effects)
+    return all(effect.verdict is Verdict.EQUIVALENT for effect in effects)
 
 
 def detail(effects: Sequence[Effect], conditions: Conditions) -> str | None:
@@ -95,7 +95,7 @@ def more_slow_runs(effect: Effect) -> str:
 def bounds(effects: Sequence[Effect]) -> str:
     """Describe what remains possible if no difference in slow runs is shown.
 
-    E.g. "slow runs (over 1.5 times the typical time): none in 60 of either; up to 8 % could be slow unseen".
+    E.g. "slow runs (over 1.5 times typical): none in 60 of either; stalls rarer than 1 in 12 runs would not be seen".
     """
     found = [_slow(effect) for effect in effects]
     what = f"slow runs (over {found[0].factor:g} times the typical time)"
@@ -105,11 +105,7 @@ def bounds(effects: Sequence[Effect]) -> str:
         unseen = max(max(one.level.high, one.reference.high) for one in found)
         each = "of either" if len(found) == 1 else "or more of each arm"
         text = f"{what}: none in {runs:,} {each}"
-        return (
-            f"{text}; {TOO_FEW}"
-            if unseen > _MOST
-            else f"{text}; up to {_up(unseen)} of runs could be slow and unnoticed"
-        )
+        return f"{text}; {TOO_FEW}" if unseen > _MOST else f"{text}; {_unseen(unseen)}"
     most, least = max(one.high for one in found), -min(one.low for one in found)
     open_ = f"no difference shown, {_up(least)} fewer to {_up(most)} more are possible"
     if max(most, least) > _MOST:
@@ -150,7 +146,7 @@ def on_capped_runs(effects: Sequence[Effect], conditions: Conditions) -> str | N
     text = f"Means count a run as at most {caps} times the typical one"
     if not capped:
         unseen = max(1.0 - effect.family_alpha ** (1.0 / max(1, effect.blocks)) for effect in found)
-        return f"{text}; none took longer. Up to {_up(unseen)} of runs could take longer, unseen, and change the mean."
+        return f"{text}; none took longer; {_unseen(unseen)}, and could change the mean."
     named = []
     for effect in capped:
         assert effect.means is not None
@@ -190,6 +186,11 @@ def _mean_run(effect: Effect) -> str:
 def _slow(effect: Effect) -> SlowRuns:
     assert effect.slow_runs is not None
     return effect.slow_runs
+
+
+def _unseen(share: float) -> str:
+    """Name the share of runs that can stall without one of them having been met."""
+    return f"stalls rarer than 1 in {math.floor(1.0 / share + 1e-9):,} runs would not be seen"
 
 
 def _of(share: Share) -> str:

@@ -53,6 +53,8 @@ EXCLUDED: tuple[tuple[str, str, str], ...] = (
         "pages already cached are charged to the process that read them first, not to the work",
     ),
 )
+#: the knobs of these, and those whose settings ``clash`` compares; other settings never exclude each other
+CLASHING = {"sysctl"} | {pattern.split(" ")[0].replace("\\", "") for *both, _ in EXCLUDED for pattern in both}
 SHARES = ("vm.dirty_background_ratio", "vm.dirty_ratio")
 NEEDS_NO_ORDER = ("data=writeback", "data=journal")
 
@@ -157,10 +159,14 @@ def _check_async_commit(study: Study) -> None:
 
 def _pairs(study: Study) -> Iterator[tuple[tuple[str, Setting], tuple[str, Setting]]]:
     """Yield every two settings that can meet in a run, each with its origin."""
-    groups: list[list[list[tuple[str, Setting]]]] = [
-        [[(f"factor {factor.name}", s) for s in level.settings] for level in factor.levels]
+    levels_of = [
+        [
+            [(f"factor {factor.name}", s) for s in level.settings if s.knob in CLASHING]
+            for level in factor.levels
+        ]
         for factor in study.factors
     ]
+    groups = [[level for level in levels if level] for levels in levels_of]
     lab = [("[lab]", Setting("mount.option", option)) for option in study.lab.mount_options]
     lab += [("[[fixed]]", setting) for setting in study.fixed]
     # [lab] mkfs_options are not included: they are defaults that a factor may override

@@ -12,6 +12,8 @@ over several runs, in the drawn order of a block each, and arms are compared wit
 from __future__ import annotations
 
 import hashlib
+import math
+import shutil
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +23,7 @@ from pathlib import Path
 
 from iotrial.design.model import ArmKind, Condition, PlannedRun
 from iotrial.design.plan import Plan
-from iotrial.errors import IotrialError, RequestError
+from iotrial.errors import IotrialError, LabError, RequestError
 from iotrial.lab.knob import RunContext
 from iotrial.lab.objects.loop import LabLoop
 from iotrial.lab.simulated_disk import WriteLogging
@@ -59,8 +61,12 @@ _SURPLUS_NS = 1_000_000
 _FSCK_EVERY = 1
 _MOST_EXAMPLES = 3
 _MEMORY = Path("/dev/shm")
+#: a request that no longer fits may leave this much
+_FULL_BYTES = 2 << 20
 #: how often to tell how far a run's points are
 _TELL_S = 5.0
+#: for all power cuts of a trial, so that checkers that hang cannot hold it for days; the point in progress is cut off
+STAGE_LIMIT_S = 3600.0
 
 
 @dataclass(slots=True)
@@ -113,6 +119,7 @@ class DurabilityPass:
         self._signals = signals
         self._state = state
         self._folder = folder
+        self._until = math.inf
 
     def run(self) -> None:
         """Cut the power of every arm under every condition that has a check; what the trial already has is not repeated.
@@ -127,6 +134,7 @@ class DurabilityPass:
             self._note(f"the power was not cut: {reason}")
             return
         had = {(one.condition, one.arm, one.repetition) for one in self._store.power_cuts(self._trial)}
+        self._until = time.monotonic() + STAGE_LIMIT_S
         for condition in self._plan.conditions:
             if condition.workload not in names:
                 continue
@@ -139,6 +147,12 @@ class DurabilityPass:
                     record = self._cut(condition, planned, repetition)
                 except IotrialError as error:
                     failed.add(arm)
+                    if time.monotonic() >= self._until:
+                        self._note(
+                            f"the power of {arm} ({condition.key}) was not cut in run {repetition + 1}, nor later ones: all "
+                            f"power cuts of a trial may take {STAGE_LIMIT_S / 60:g} minutes"
+                        )
+                        return
                     self._note(f"the power of {arm} ({condition.key}) was not cut: {error.message}")
                     continue
                 self._store.append_power_cuts(self._trial, record)
@@ -161,6 +175,8 @@ class DurabilityPass:
 
     def _cut(self, condition: Condition, planned: PlannedRun, repetition: int) -> PowerCuts:
         """Record one run, then rebuild, recover and check its points."""
+        if time.monotonic() >= self._until:
+            raise RequestError("the time for all power cuts is over")
         self._watcher.say(
             f"cutting the power of {planned.arm.name} ({condition.key}) at {self._points(repetition):,} points of run "
             f"{repetition + 1} of {self._plan.study.cut_runs}"
@@ -193,10 +209,13 @@ class DurabilityPass:
                 session.open()
             yield session
         except BaseException as error:
+            full = shutil.disk_usage(_MEMORY).free < _FULL_BYTES
             if not isinstance(error, Exception):
                 session.abandon_probe()
             session.close()
             session.check_restored(error)
+            if full and isinstance(error, (IotrialError, OSError)):
+                raise LabError(f"{_MEMORY}, which holds the simulated disk and its log, is full") from error
             raise
         session.close()
         session.check_restored()
@@ -287,7 +306,9 @@ class DurabilityPass:
             marks = [mark.text for mark in log.marks if mark.entry >= after]
             at = Path(logging.folder) / "mount"
             at.mkdir()
-            with Recovery(disk.path, run.filesystem, run.check(), fsck_every=_FSCK_EVERY, at=at) as recovery:
+            with Recovery(
+                disk.path, run.filesystem, run.check(), fsck_every=_FSCK_EVERY, until=self._until, at=at
+            ) as recovery:
                 checked: dict[State, Outcome] = {}
                 for drawn in cut_points(log, seed, points, after=after):
                     if drawn.kind != "drawn":

@@ -162,8 +162,8 @@ def _read_holes(past_cache: int, bytes_read: float) -> str | None:
     if bytes_read >= LEAST_PAST_CACHE * past_cache:
         return None
     return (
-        f"the program read {format_bytes(past_cache)} past the page cache, but only {format_bytes(int(bytes_read))} came from the device: "
-        f"the rest was never written (holes of a sparse file)"
+        f"the program read {format_bytes(past_cache)} past the page cache, but only {format_bytes(int(bytes_read))} came "
+        "from the device: the rest was never written (with fio, overwrite=1 in the job that writes lays its files out first)"
     )
 
 

@@ -49,7 +49,8 @@ def check_own_files(study: Study, *, lab: str, lab_bytes: int) -> None:
     laid_out = sum(_laid_out(study).values())
     if lab in DISK_LABS and laid_out > SHARE_FOR_PROGRAMS * lab_bytes:
         raise RequestError(
-            f"study {study.name}: its programs lay out files of {format_bytes(laid_out)}, in a lab of {format_bytes(lab_bytes)}",
+            f"study {study.name}: its programs lay out files of {format_bytes(laid_out)}, "
+            f"in a lab of {format_bytes(lab_bytes)}",
             hint=f'make it larger: [lab] size = "{-(-laid_out * 5 // 4 >> 20)} MiB"; or give the job a smaller size',
         )
     own = [workload for workload in study.workloads if workload.work.own_file]

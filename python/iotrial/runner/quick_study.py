@@ -171,7 +171,7 @@ def _bundled(wish: Wish) -> dict[str, Any]:
 
 
 def bundle_table(bundles: Sequence[Level]) -> dict[str, Any]:
-    """Return the table of a factor whose levels set several knobs each."""
+    """Return the table of a factor with levels of several knobs each."""
     levels = [
         {
             "label": bundle.label,
@@ -233,7 +233,9 @@ def _possible(factors: Sequence[Varied]) -> _Possible | None:
     together = [
         f
         for f in factors
-        if any(clash(*pair) for o in factors if o is not f for pair in itertools.product(values[f], values[o]))
+        if any(
+            clash(*pair) for o in factors if o is not f for pair in itertools.product(values[f], values[o])
+        )
     ]
     names = short_names(factors)
     labels, levels, without = [], [], []
@@ -417,7 +419,7 @@ def _check(factors: Sequence[Varied], argv: Sequence[str], wish: Wish) -> None:
 
 
 def short_names(factors: Sequence[Varied]) -> Mapping[str, str]:
-    """Return a short name for each factor: the last part of its name, if no other name ends in it."""
+    """Return a short name for each factor: the last part of its name where that is unique."""
     short = [factor.name.rpartition(".")[2] for factor in factors]
     found = {}
     for factor, name in zip(factors, short, strict=True):

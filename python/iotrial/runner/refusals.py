@@ -373,7 +373,7 @@ def check_safe_in_place(study: Study) -> None:
 
 
 def _into_a_lab(study: Study) -> str | None:
-    """Return the option that puts the work of a question of one line into a lab of its own; None for other studies."""
+    """Return the option that puts the work of a question of one line into a separate lab; None for other studies."""
     if not study.quick or study.in_windows:
         return None
     replays = any(isinstance(workload.work, ReplayWork) for workload in study.workloads)

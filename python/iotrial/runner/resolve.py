@@ -19,7 +19,7 @@ from iotrial.guest.link import described as described_link
 from iotrial.guest.link import needs_of
 from iotrial.guest.protocols import DEFAULTS as SHARED
 from iotrial.guest.protocols import PROTOCOLS
-from iotrial.knobs.declaration import Stage
+from iotrial.knobs.declaration import Scope, Stage
 from iotrial.lab import cache, registry
 from iotrial.lab.guard import Consent
 from iotrial.lab.knob import Knob, RunContext, a_lab
@@ -182,8 +182,13 @@ def resolve(
     smallest = min(site.size_bytes for site in sites if site.holds is Holds.RUNS)
     refusals.check_mkfs_work(study, lab_bytes=image_bytes(study))
     check_own_files(study, lab=kind, lab_bytes=smallest)
+    acting = next((t for t in every if t.role is not None and t.knob.scope is not Scope.MACHINE), None)
     for workload in study.workloads:
         refusals.check_primary(study, workload)
+        if acting is not None and not workload.work.does_io():
+            raise RequestError(
+                f"workload {workload.name}: it uses no files of the lab, but {acting.knob.name} acts on {acting.knob.scope}"
+            )
         if workload.cache is not None:
             state = cache.resolve(workload.cache, kind)
             if state in cache.NEEDS_ROOT and not root:

@@ -371,7 +371,7 @@ class Runner:
         workload = _as_drafted(session.plan.study.workload(condition.workload), subject)
         before = workload.work.before()
         with self._time.part(Part.FILES):
-            self._serving.provide(subject, workload.work)
+            self._serving.provide(subject, workload.work, self._job_builder.user(subject, workload.work))
             self._aside(subject, workload, before)
         with self._time.part(Part.MOUNTS):
             shared = isinstance(place, DiskPlace) and place.share is not None

@@ -151,9 +151,7 @@ class Session:
             self.probe = guest.start(self._announce)
         else:
             inherits = any(one.work.inherits_stdout() for one in self.resolved.study.workloads)
-            self.probe = Probe(
-                isolate=self.resolved.root, waiting=self._waiting, shares_stdout=inherits
-            )
+            self.probe = Probe(isolate=self.resolved.root, waiting=self._waiting, shares_stdout=inherits)
             self._announce(self.probe)
         self.target = Target(self.probe)
 
@@ -195,7 +193,7 @@ class Session:
         extra = self.extra_places()
         self.settings.settle([p for name, p in self.places.items() if name not in extra], extra.values())
         for place in self.places.values():
-            self.make_files(place)
+            self._make_files(place, None)
         for place in extra.values():
             self.files.make_folder(place)
 

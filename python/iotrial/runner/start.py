@@ -19,10 +19,10 @@ from iotrial.errors import IotrialError, RequestError, RestoreError, StoreError
 from iotrial.lab import host
 from iotrial.lab.guard import Consent
 from iotrial.lab.machine import neighbours
+from iotrial.lab.machine.neighbours import BUSY, PRESSURE, STOLEN
 from iotrial.lab.target import Target
 from iotrial.paths import state_folder
 from iotrial.probe.client import Probe
-from iotrial.runner.doctor.checks import BUSY, PRESSURE, STOLEN
 from iotrial.runner.durability_pass import DurabilityPass
 from iotrial.runner.places import Where
 from iotrial.runner.planning import default_folder

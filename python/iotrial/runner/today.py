@@ -1,7 +1,8 @@
 """Today's values: what the settings on trial are set to on the user's own system and device.
 
 ``today`` is a level of every knob that has such a value, and levels that set several knobs keep today's value of those that
-they do not name. Both are replaced by the values themselves before a study is resolved.
+they do not name. ``default`` is the kernel's default, where it is declared. All are replaced by the values themselves before
+a study is resolved.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from iotrial.lab.knob import RunContext, WorkDraft
 from iotrial.lab.target import Target
 from iotrial.paths import state_folder
 from iotrial.probe.client import Probe
-from iotrial.study.model import TODAY, Factor, Level, Setting, Study, setting_name
+from iotrial.study.model import DEFAULT, TODAY, Factor, Level, Setting, Study, setting_name
 from iotrial.study.places import GUEST, IN_PLACE
 from iotrial.study.schema import MAX_LABEL
 
@@ -104,11 +105,11 @@ def _another(factor: Factor, knob: str, options: tuple[tuple[str, str], ...]) ->
     values = [
         s.value for one in factor.levels for s in one.settings if (s.knob, s.options) == (knob, options)
     ]
-    return next((value for value in values if value not in (TODAY, "default")), values[0])
+    return next((value for value in values if value not in (TODAY, DEFAULT)), values[0])
 
 
 def with_today(study: Study, lab: str, folder: str) -> Study:
-    """Return the study with today's values in place of ``today``, and of knobs that only some levels of a factor set.
+    """Return the study with values in place of ``today`` and ``default``, and of knobs that only some levels of a factor set.
 
     A quick study labels such a level with its value, and has each value once. Raises RequestError if a value cannot be read,
     or if today's value leaves nothing to compare.
@@ -125,13 +126,31 @@ def with_today(study: Study, lab: str, folder: str) -> Study:
 
 def _is_open(factor: Factor) -> bool:
     knobs = [{(s.knob, s.options) for s in level.settings} for level in factor.levels]
-    named = any(s.value == TODAY and _has_today(s) for level in factor.levels for s in level.settings)
+    named = any(
+        (s.value == TODAY and _has_today(s)) or _is_word_for_default(s)
+        for level in factor.levels
+        for s in level.settings
+    )
     return named or any(mine != knobs[0] for mine in knobs)
 
 
 def _has_today(setting: Setting) -> bool:
     """Return whether ``today`` is not simply a word for this knob: a program's argument may be any."""
     return registry.knob(setting.knob).stage not in (Stage.WORK, Stage.PLACE)
+
+
+def _is_word_for_default(setting: Setting) -> bool:
+    """Return whether ``default`` stands for a value: some knobs have such a level themselves, and an argument may be any."""
+    if setting.value != DEFAULT or not _has_today(setting):
+        return False
+    knob = registry.knob(setting.knob)
+    if knob.listed_by_kernel:
+        return True
+    try:
+        knob.parse(setting)
+    except IotrialError:
+        return True
+    return False
 
 
 def filled(factor: Factor, lab: str, subject: RunContext, *, quick: bool) -> Factor:
@@ -145,8 +164,8 @@ def filled(factor: Factor, lab: str, subject: RunContext, *, quick: bool) -> Fac
             Setting(one.knob, _value(factor, level, one, own, lab, subject), one.options) for one in wanted
         )
         label = level.label
-        if quick and label == TODAY and len(settings) == 1:
-            label = f"{settings[0].value} ({TODAY})"[:MAX_LABEL]
+        if quick and label in (TODAY, DEFAULT) and settings[0].value != label and len(settings) == 1:
+            label = f"{settings[0].value} ({label})"[:MAX_LABEL]
         levels.append(Level(label, settings))
     reference = levels[[one.label for one in factor.levels].index(factor.reference)]
     kept: dict[tuple[Setting, ...], Level] = {}
@@ -161,7 +180,6 @@ def filled(factor: Factor, lab: str, subject: RunContext, *, quick: bool) -> Fac
     if len(remaining) < 2 <= len(levels):
         raise RequestError(
             f"{factor.name}: {remaining[0].label.removesuffix(f' ({TODAY})')} is today's value: there is nothing to compare",
-            hint="name another level",
         )
     return structs.replace(
         factor,
@@ -169,6 +187,17 @@ def filled(factor: Factor, lab: str, subject: RunContext, *, quick: bool) -> Fac
         reference=kept[reference.settings].label,
         default=tuple(one.label for one in remaining) if quick else factor.default,
     )
+
+
+def _default(factor: Factor, level: Level, setting: Setting) -> str:
+    found = registry.knob(setting.knob).default_of(setting)
+    if found is None:
+        raise RequestError(
+            f'factor {factor.name}, level "{level.label}": no default of '
+            f"{setting_name(setting.knob, dict(setting.options))} is known: it depends on kernel, distribution or device",
+            hint="name its value, or compare with today's: today",
+        )
+    return found
 
 
 def _value(
@@ -180,6 +209,8 @@ def _value(
     subject: RunContext,
 ) -> str:
     """Return a level's value of one setting, with today's value for ``today`` and for one that it does not name."""
+    if _is_word_for_default(setting):
+        return _default(factor, level, setting)
     if setting.value != TODAY or not _has_today(setting):
         return setting.value
     options = dict(setting.options)

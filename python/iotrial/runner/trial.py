@@ -6,6 +6,7 @@ Decisions are made between complete blocks only. A block that has begun is finis
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,6 +46,7 @@ from iotrial.runner.touched import (
 )
 from iotrial.stats.analyse import ConditionState, Spec, analyse, analyse_condition, look_due
 from iotrial.stats.carryover import in_words, wash_in_words
+from iotrial.stats.eprocess import blocks_to_interval
 from iotrial.stats.model import FinalAnalysis, Observation, ObservedBlock
 from iotrial.stats.voids import Void
 from iotrial.store import Store
@@ -62,6 +64,8 @@ from iotrial.store.model import (
 )
 from iotrial.store.not_tried import why_not_tried
 from iotrial.store.records import observation_of, wash_in_check, washed_in
+from iotrial.study.model import TYPICAL
+from iotrial.units import format_duration
 
 FAILURES_TO_DROP = 3
 READ_BACKS_TO_FAIL = 3
@@ -86,7 +90,7 @@ class Limits:
     report_s: float | None = None
 
     def measuring_s(self, prepared_s: float, *, counts: bool) -> float:
-        """Return the seconds for measuring after a preparation of so many seconds: at least half of all.
+        """Return the seconds for measuring after a preparation of this many seconds: at least half of all.
 
         ``counts``: system calls or requests are counted at the end.
         """
@@ -274,6 +278,8 @@ class Conductor:
                 self._signals.check()
                 if self._control_failed() and self._limits.stop_when_decided:
                     return self._finish()
+            if self._round == 0:
+                self._note_budget()
             self._round += 1
             self._done_in_round.clear()
 
@@ -579,13 +585,22 @@ class Conductor:
         return turns_device(self._turns(condition))
 
     def _note_uneven(self) -> None:
-        """Note conditions whose levels read different amounts although no treatment changes the work."""
+        """Note conditions in which levels read different amounts although no treatment changes the work."""
         for condition in self._plan.conditions:
             starts = self._plan.study.workload(condition.workload).work.starts_programs
             if starts and leaves_work(self._turns(condition)):
                 note = uneven_note(condition.workload, self._read.get(condition.key, {}))
                 if note is not None:
                     self._store.note(self._trial, OUTSIDE, note)
+
+    def _note_budget(self) -> None:
+        """Say after the first blocks of a command line if the time is too short for a verdict, and what to type instead."""
+        rounds = 1 + math.floor((self._until_s - self.elapsed_s) / max(self.elapsed_s, 1e-9))
+        if self._plan.study.quick and not self._plan.study.in_windows and self._spec.race_against is None:
+            spent_s = self._limits.time_s - (self._until_s - self.elapsed_s)
+            note = budget_note(self._plan, self._spec, round_s=self.elapsed_s, rounds=rounds, spent_s=spent_s)
+            if note is not None:
+                self._watcher.say(note)
 
     def _note_idle(self) -> None:
         """Note conditions in which a treatment changes the lab's device but no run had a request to it."""
@@ -745,6 +760,51 @@ def _check_own_files(workload: str, touched: Touched, subject: RunContext, state
             hint="omit --cache, or use --in with a folder on the file system that it reads "
             "(tar, for one, reads no data if its archive is /dev/null)",
         )
+
+
+def budget_note(plan: Plan, spec: Spec, *, round_s: float, rounds: int, spent_s: float) -> str | None:
+    """Return what to type where so many ``rounds`` of blocks, of ``round_s`` seconds each, cannot give an interval.
+
+    ``spent_s``: seconds of --time that are not for further rounds. None if there are enough, or blocks are no measure.
+    """
+    least = _least_rounds(spec, share=1.0)
+    if rounds >= least or spec.whole_plots or any(one.statistic != TYPICAL for one in spec.responses):
+        return None
+    time_s = spent_s + (least - 1) * round_s
+    step = 10.0 if time_s < 120.0 else 60.0
+    longer = format_duration(math.ceil(1.1 * time_s / step) * step).replace(" ", "")
+    fewer = _fewer_levels(plan, spec, rounds)
+    return (
+        f"{rounds} block{'s' * (rounds > 1)} of {format_duration(round_s)} fit into the time, and a verdict takes at least "
+        f"{least}: "
+        f"give --time {longer}{f', or fewer levels: {fewer}' if fewer else ''}"
+    )
+
+
+def _least_rounds(spec: Spec, *, share: float) -> int:
+    """Return the blocks to the first interval with this share of the primary effects."""
+    alpha = spec.alpha / max(1.0, share * spec.primary_effects)
+    bet = 0.0 if spec.budget is None else spec.budget.share
+    terms = [term for term in spec.terms if term.primary]
+    copied = all(spec.copy_of_reference(term, one) for term in terms for one in spec.responses if one.primary)
+    return blocks_to_interval(alpha, margin=spec.margin, budget_share=bet, copied=copied)
+
+
+def _fewer_levels(plan: Plan, spec: Spec, rounds: int) -> str | None:
+    """Return the most levels of the only varied setting that fit into the time of so many rounds, as try takes them."""
+    varied = plan.study.treatment_factors
+    if len(varied) != 1 or any("," in s.value for level in varied[0].levels for s in level.settings):
+        return None
+    factor, runs = varied[0], len(plan.block(plan.conditions[0], 0).runs)
+    for count in range(len(factor.levels) - 1, 1, -1):
+        fitting = math.floor(rounds * runs / (runs - len(factor.levels) + count))
+        if fitting >= _least_rounds(spec, share=(count - 1) / (len(factor.levels) - 1)):
+            setting = factor.levels[0].settings[0]
+            option = "-L " if setting.knob == "command.argument" else ""
+            values = [level.settings[0].value for level in factor.levels[:count]]
+            alone = all(len(level.settings) == 1 for level in factor.levels)
+            return f"{option}{factor.name}={','.join(values)}" if alone else None
+    return None
 
 
 def level_text(arm: Arm) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 from iotrial.lab import cache
@@ -52,15 +53,15 @@ class Serving:
             disks=place.queues,
         )
 
-    def provide(self, subject: RunContext, work: Work) -> None:
-        """Create what the work needs in the lab. Call before the cache is prepared."""
+    def provide(self, subject: RunContext, work: Work, user: Mapping[str, int] | None) -> None:
+        """Create what the work, which is done by this user, needs in the lab. Call before the cache is prepared."""
         if isinstance(work, HasServer) and work.listens():
             self._port = server.free_port(subject.worker)
         if isinstance(work, HasOwnData):
             with ExitStack() as paces:
                 if work.has_own_data():
                     _at_once(subject, paces)
-                work.provide(self.lab_context(subject))
+                work.provide(replace(self.lab_context(subject), runs_as=user))
 
     def start(self, subject: RunContext, work: Work, state: str) -> None:
         """Prepare the cache and start the servers: a cold cache before they start, a warm one after. Raises LabError."""

@@ -116,7 +116,8 @@ def analyse_condition(
     return ConditionState(
         condition=condition,
         effects=tuple(
-            one if carry_over is None or one.not_tried else _without_held(one, [carry_over]) for one in effects
+            one if carry_over is None or one.not_tried else _without_held(one, [carry_over])
+            for one in effects
         ),
         controls=controls,
         blocks=sum(block.void is None for block in blocks),

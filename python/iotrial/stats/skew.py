@@ -39,8 +39,10 @@ FEWEST = 16
 THIRD_MOMENT = 2.0
 MEAN_LESS_MEDIAN = 1.5
 _ERROR_OF_MEDIAN = math.sqrt(math.pi / 2.0 - 1.0)  # of mean less median, in those of the mean
-#: a contrast is outlying from this many median absolute deviations on: 3 standard deviations of normal noise
-_OUTLYING = 3.0 * 1.4826
+#: the largest share of blocks with a slow run, from the first such block on, that can still be stalls
+_MOST_SLOW = 0.5
+#: the other blocks are searched for a contradiction at this many times alpha: an effect may have changed as well
+_STRICTER = 4.0
 #: a run counts as at most this many times the typical value where the mean run is looked at besides the typical one
 CAP = 2.0
 
@@ -70,16 +72,20 @@ def typical_interval(
     """Return ``found``, or the interval of the median of the contrasts if they are skewed.
 
     ``found`` is the interval that assumes symmetry; ``margin`` is on the scale of the contrasts. Where the blocks contradict
-    each other, the interval of the median is used only if stalls are the cause: else the effect has changed. Without pairs D
-    is a mean over many runs, as in a fraction, whose symmetry does not rest on single runs: then ``found`` stays.
+    each other, the interval of the median is used only if stalls are the cause (else the effect has changed), and is that of
+    the blocks without them: stalls in a row break the order of the signs. Without pairs D is a mean over many runs, as in a
+    fraction, whose symmetry does not rest on single runs: then ``found`` stays.
     ``p_anytime`` and ``e_value`` stay: "no effect at all" implies symmetry.
     """
     values = np.asarray(contrasts, dtype=np.float64)
     contradiction = found.empty or found.leaning
     if pairs is None or values.size < FEWEST:
         return found
-    if contradiction and not _stalls_are_the_cause(values, pairs, response, alpha, margin):
-        return found
+    if contradiction:
+        calm = _without_stalls(values, pairs, response, alpha, margin)
+        if calm is None:
+            return found
+        values = calm
     if not contradiction and not is_skewed(values):
         return found
     low, high = median_bounds(values, alpha)
@@ -148,14 +154,21 @@ def _mean_difference(pairs: PairedRuns) -> float:
     return math.log(float(level.mean()) / float(reference.mean()))
 
 
-def _stalls_are_the_cause(
+def _without_stalls(
     values: Floats, pairs: PairedRuns, response: Response, alpha: float, margin: float
-) -> bool:
-    """Return whether there are slow runs, and the blocks no longer contradict each other with outlying contrasts drawn in."""
+) -> Floats | None:
+    """Return the contrasts of the blocks without a slow run; None if stalls are not why the blocks contradict each other.
+
+    They are if the other blocks do not. Slow runs may come many in a row, but must end again: an effect that begins and stays
+    is no stall. Exchanging the runs of a block does not change whether one is slow, so the rest is as symmetric as the whole.
+    """
     flags = which_slow(pairs, response)
-    if flags is None or not (flags[0].any() or flags[1].any()):
-        return False
-    middle = float(np.median(values))
-    reach = _OUTLYING * float(np.median(np.abs(values - middle)))
-    calm = interval(np.clip(values, middle - reach, middle + reach), alpha, margin=margin)
-    return not calm.empty and not calm.leaning
+    if flags is None:
+        return None
+    slow = np.zeros(values.size, dtype=np.bool_)
+    slow[values.size - len(flags[0]) :] = (flags[0] | flags[1]).any(axis=1)
+    if not slow.any() or slow[slow.argmax() :].mean() > _MOST_SLOW:
+        return None
+    calm = values[~slow]
+    rest = interval(calm, min(_STRICTER * alpha, 0.5), margin=margin)
+    return None if rest.empty or rest.leaning else calm

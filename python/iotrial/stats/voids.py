@@ -54,8 +54,8 @@ class VoidRule:
 VOID_RULES: Mapping[Void, VoidRule] = {
     Void.COLD_WAS_NOT_COLD: VoidRule(
         "a cold run read less from the device than it should have",
-        "another program reads the same files, the command reads other files in each run, or the device has a cache of its "
-        "own",
+        "another program reads the same files, the command reads other files in each run or parts that were never written, "
+        "or the device has a cache of its own",
         "stop the other program, or use --cache cold-system, which drops all caches of the machine",
     ),
     Void.COLD_DATA_WAS_KEPT: VoidRule(

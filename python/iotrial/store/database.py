@@ -217,7 +217,6 @@ class Store:
             if trial.state is TrialState.RUNNING:
                 raise RequestError(
                     f"trial {trial.number} is running, and an import would delay it",
-                    hint="import after it has ended",
                 )
         with explained(self.path):
             self._connection.execute("BEGIN IMMEDIATE")

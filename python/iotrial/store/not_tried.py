@@ -47,8 +47,11 @@ def why_not_tried(
     if levels is None:
         return None
     own = list(_runs_of(runs, effect))
+    starts = any(one.name == effect.workload and one.work.kind == "command" for one in study.workloads)
     reasons = [
-        _of_setting(pair, own, host) for pair in _pairs(*levels) if len({one.value for one in pair}) > 1
+        _of_setting(pair, own, host, starts=starts)
+        for pair in _pairs(*levels)
+        if len({one.value for one in pair}) > 1
     ]
     return reasons[0] if own and reasons and None not in reasons else None
 
@@ -82,11 +85,16 @@ def _runs_of(runs: Sequence[RunRecord], effect: Effect) -> Iterator[RunRecord]:
             yield run
 
 
-def _of_setting(pair: Sequence[Setting], runs: Sequence[RunRecord], host: Mapping[str, object]) -> str | None:
+def _of_setting(
+    pair: Sequence[Setting], runs: Sequence[RunRecord], host: Mapping[str, object], *, starts: bool
+) -> str | None:
     knob = declarations().get(pair[0].knob)
     if knob is None:
         return None
-    return _of_period(knob, pair, runs) or _of_need(knob.need_of(pair[0]), runs, host)
+    need = knob.need_of(pair[0])
+    if need is Need.HUGE_PAGES and not starts:
+        return None  # the memory of a server that runs already is not faulted in during a run
+    return _of_period(knob, pair, runs) or _of_need(need, runs, host)
 
 
 def _of_period(knob: Declaration, pair: Sequence[Setting], runs: Sequence[RunRecord]) -> str | None:

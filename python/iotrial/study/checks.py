@@ -149,16 +149,16 @@ def _check_statistic(response: Response, study: Study) -> None:
 
 def _check_design(study: Study) -> None:
     design, names = study.design, [factor.name for factor in study.treatment_factors]
-    if design.resolution != DEFAULT_RESOLUTION and design.kind is not DesignKind.FRACTIONAL:
-        raise Problem("only a fractional design has a choice of resolution")
-    if design.fold_over and design.kind not in (DesignKind.FRACTIONAL, DesignKind.PLACKETT_BURMAN):
-        raise Problem("only a fractional or Plackett-Burman design can be folded over")
-    if design.repeats > 1 and not any(factor.whole_plot for factor in study.treatment_factors):
-        raise Problem("repeats without a whole-plot factor")
-    if any(factor.whole_plot for factor in study.condition_factors):
-        raise Problem("a condition cannot have a plot")
-    if design.kind.one_factor and (len(names) != 1 or study.treatment_factors[0].whole_plot):
-        raise Problem(f"a {design.kind.value} design has one factor, without a plot")
+    folds = design.kind in (DesignKind.FRACTIONAL, DesignKind.PLACKETT_BURMAN)
+    whole = any(factor.whole_plot for factor in study.treatment_factors)
+    if (
+        (design.resolution != DEFAULT_RESOLUTION and design.kind is not DesignKind.FRACTIONAL)
+        or (design.fold_over and not folds)
+        or (design.repeats > 1 and not whole)
+        or any(factor.whole_plot for factor in study.condition_factors)
+        or (design.kind.one_factor and (len(names) != 1 or whole))
+    ):
+        raise Problem(f"the parts of its {design.kind.value} design do not fit together")
     _check_distinct("interactions", ["\0".join(pair) for pair in design.interactions])
     for first, second in design.interactions:
         if first not in names or second not in names or names.index(first) >= names.index(second):

@@ -120,7 +120,7 @@ class Setting(Struct, frozen=True):
 
 
 #: the level of every knob that is its value before the trial, and the label of the levels that change nothing
-TODAY = "today"
+TODAY, DEFAULT = "today", "default"
 
 
 def setting_name(knob: str, options: Mapping[str, str]) -> str:

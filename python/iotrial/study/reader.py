@@ -66,7 +66,7 @@ from iotrial.study.tables import (
     StudyTable,
     WorkloadTable,
 )
-from iotrial.study.work import HasCheck, HasPrograms, ResponseSpec, kinds, nameable, past_kinds, work_of
+from iotrial.study.work import HasCheck, HasPrograms, ResponseSpec, Work, kinds, nameable, past_kinds, work_of
 
 _MAX_DOTS_SQUARED = 4_000_000  # takes tomllib about 0.1 s; legitimate lines have some tens of dots
 _POSITION = re.compile(r"\s*\(at line (\d+), column (\d+)\)$")
@@ -568,10 +568,13 @@ def _with_text(
     if not isinstance(own[named], str):
         raise source.error(f"{named}: expected text in quotes", *path, named)
     text = source.text_next_to_study(own[named], *path, named)
-    try:
-        text = kind.whole_text(own[named], text, lambda name: source.text_next_to_study(name, *path, named))
-    except ValueError as problem:
-        raise source.error(f"{own[named]} {problem}", *path, named) from None
+    if kind.includes:
+        try:
+            text = kind.whole_text(
+                own[named], text, lambda name: source.text_next_to_study(name, *path, named)
+            )
+        except ValueError as problem:
+            raise source.error(f"{own[named]} {problem}", *path, named) from None
     source.read[own[named]] = text
     return {key: value for key, value in own.items() if key != named} | {content: text}
 

@@ -147,10 +147,11 @@ class LabContext:
     """Where a workload runs that has a server or its own data.
 
     ``root`` is the lab's folder, ``files`` the folder of the run's files as the workload sees them (a view,
-    if a knob makes one). ``user`` is the user of the programs, never root (None: the probe's own user, who is
-    not root either). ``programs`` are folders or programs chosen by the user, by name. ``log`` is the root of
-    a second place for logs, if the study has one. ``port`` of 127.0.0.1 was free when the run began, for a
-    server of this run. ``arguments`` are the values of placeholders set by knobs. ``device`` is the lab's
+    if a knob makes one). ``user`` is the user of servers and of programs that never run as root (None: the probe's own
+    user, who is not root either); ``runs_as`` is the user of the work itself (None: the probe's own). ``programs`` are
+    folders or programs chosen by the user, by name. ``log`` is the root of a second place for logs, if the study has
+    one. ``port`` of 127.0.0.1 was free when the run began, for a server of this run. ``arguments`` are the values of
+    placeholders set by knobs. ``device`` is the lab's
     block device, ``disks`` its members if it is an array.
     """
 
@@ -158,6 +159,7 @@ class LabContext:
     root: str
     files: str
     user: Mapping[str, int] | None = None
+    runs_as: Mapping[str, int] | None = None
     programs: Mapping[str, str] = field(default_factory=dict)
     log: str | None = None
     port: int = 0
@@ -261,6 +263,8 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
     options: ClassVar[tuple[str, ...]] = ()
     #: keys that name a text file next to the study, and the keys that its content is stored under
     text_files: ClassVar[Mapping[str, str]] = {}
+    #: its text files may include others
+    includes: ClassVar[bool] = False
     #: keys that name a large file next to the study, and the keys that keep its checksum and folder
     input_files: ClassVar[Mapping[str, tuple[str, str]]] = {}
     #: what to use instead, if the kind can only be read from stored trials
@@ -332,7 +336,7 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
     @classmethod
     def whole_text(cls, name: str, text: str, read: Callable[[str], str]) -> str:
         """Return the text of the file ``name`` with the files that it includes, read by name. Raises ValueError."""
-        return text
+        raise NotImplementedError
 
     @classmethod
     def made(cls, values: dict[str, Any]) -> Self:
@@ -435,6 +439,10 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
         """Return whether it works on the files of its set."""
         return True
 
+    def does_io(self) -> bool:
+        """Return whether it reads, writes or makes files at all, as far as the study shows."""
+        return True
+
     def labs(self) -> frozenset[str]:
         """Return the kinds of lab in which it can run."""
         return frozenset({"directory"}) | DISK_LABS
@@ -444,7 +452,7 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
         return {}
 
     def check_to_run(self, settings: Sequence[Setting], user: tuple[int, int] | None) -> None:
-        """Check what no study could be run with, under each of its settings. Only with the study's trust. Raises RequestError.
+        """Check what the study cannot be run with, under each of its settings. Needs the study's trust. Raises RequestError.
 
         ``user``: user and group of the study's programs, which may be asked; None: those installed here will not be used.
         """
@@ -582,7 +590,7 @@ class HasOwnData:
     def held(self, lab: LabContext) -> tuple[str, ...]:
         """Return the paths of files that a warm run finds in memory: read before it, and kept there until it has ended.
 
-        Only for kinds whose job is ``command``.
+        Only for kinds with the job ``command``.
         """
         return ()
 
@@ -596,7 +604,7 @@ class HasOwnData:
 
 
 def makes_files(work: Work) -> bool:
-    """Return whether it makes files in the lab apart from its file set: output, or data of its own."""
+    """Return whether it makes files in the lab apart from its file set: output, or its own data."""
     return work.needs_scratch() or (isinstance(work, HasOwnData) and work.has_own_data())
 
 

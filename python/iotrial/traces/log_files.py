@@ -26,14 +26,11 @@ def make_log_files(trace: Path, folder: Path) -> int:
                 raise NoSpace(
                     f"the files of the trace have {format_bytes(total)}, and {escape(folder)} has room for "
                     f"{format_bytes(free)}",
-                    hint="name a folder on a larger disk",
                 )
             for one in needed:
                 _make(held, folder / one.name, one.size)
     except OSError as error:
-        raise RequestError(
-            f"{escape(folder)}: {error.strerror}", hint="--files wants a folder with room for these files"
-        ) from error
+        raise RequestError(f"{escape(folder)}: {error.strerror}") from error
     return len(needed)
 
 

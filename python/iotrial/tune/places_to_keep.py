@@ -525,7 +525,6 @@ def mechanism_of(choice: Choice) -> Mechanism:
     why = "this version of iotrial has no such knob" if declared is None else _NOT_KEPT[declared.stage]
     raise NotKept(
         f"{choice.name}={escape(choice.value)} cannot be kept: {why}",
-        hint="`iotrial report` shows what was found",
     )
 
 

@@ -1,7 +1,7 @@
 """A plan as a playbook for Ansible, to keep the same settings on machines that Ansible manages.
 
-Files are written by tasks; what makes them take effect are handlers, which run only where a file has changed. Disks and mount
-points are variables, since they have other names on other machines.
+Files are written by tasks; what makes them take effect are handlers, which run only where a file has changed. Disks are
+variables, since they have other names on other machines.
 """
 
 from __future__ import annotations

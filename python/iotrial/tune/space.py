@@ -240,7 +240,7 @@ def _in_place(
                 continue
             try:
                 today = today_of(subject, varied)
-                possible = _levels(subject, varied)
+                possible = registry.knob(varied.knob).levels(subject, _setting(varied, ""))
             except IotrialError:
                 continue  # this device, mount or kernel does not have it
             kept = tuple(value for value in varied.values if not possible or value in possible)
@@ -282,10 +282,6 @@ def today_of(subject: RunContext, varied: Varied) -> str | None:
     return knob.read(subject, _setting(varied, "")) if shown else None
 
 
-def _levels(subject: RunContext, varied: Varied) -> tuple[str, ...]:
-    return registry.knob(varied.knob).levels(subject, _setting(varied, ""))
-
-
 def _space(
     rows: Sequence[tuple[Varied, tuple[str, str] | None, str | None]],
     bundles: tuple[Level, ...] = (),
@@ -299,7 +295,6 @@ def _space(
         if len(values) < 2:
             raise RequestError(
                 f"{varied.name}: {first} is today's value, so there is nothing to choose from",
-                hint="name another level",
             )
         levels = [
             Level(label, (_setting(varied, value),))

@@ -67,9 +67,7 @@ def trials_of(pairs: Pairs) -> tuple[int, ...]:
     for text in texts:
         number = number_of(text)
         if number is None:
-            raise RequestError(
-                f'trials: "{escape(text[:40])}" is not the number of a trial', hint="for example trials=1,2"
-            )
+            raise RequestError(f'trials: "{escape(text[:40])}" is not the number of a trial')
         numbers[number] = None
     if len(numbers) > MOST_COMPARED:
         raise RequestError(f"trials: {len(numbers)} at once, expected at most {MOST_COMPARED}")
@@ -128,6 +126,4 @@ def _date(name: str, text: str) -> str:
             raise ValueError
         return date.fromisoformat(text).isoformat()
     except ValueError:
-        raise RequestError(
-            f'{name}: "{escape(text[:40])}" is not a date', hint="for example 2024-05-01"
-        ) from None
+        raise RequestError(f'{name}: "{escape(text[:40])}" is not a date') from None

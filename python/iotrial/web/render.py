@@ -97,7 +97,7 @@ def _opened(path: Path, which: Which) -> Iterator[Store]:
     with Store.open(path, read_only=True, checked=False) as store:
         found = store.find(number)
         if found.header.id != name:
-            raise StoreError(f"trial {number} has been replaced", hint="load the page again")
+            raise StoreError(f"trial {number} has been replaced")
         if found.state is TrialState.RUNNING:
-            raise StoreError(f"trial {number} is running again", hint="load the page again")
+            raise StoreError(f"trial {number} is running again")
         yield store

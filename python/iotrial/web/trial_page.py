@@ -17,7 +17,7 @@ from iotrial.report.conditions import Conditions
 from iotrial.report.interactions import comparison, verdict_word
 from iotrial.report.live import outlook_words, widest
 from iotrial.report.phrases import interval, interval_title
-from iotrial.report.progress import EffectLine, Progress, read_standing, standing_path
+from iotrial.report.progress import Progress, read_standing, standing_path
 from iotrial.store.outline import Outline
 from iotrial.store.states import TrialState
 from iotrial.study.model import Scale
@@ -107,9 +107,7 @@ def _saved(
 ) -> Response:
     trial = _trial(view, request)
     if trial.state is TrialState.RUNNING:
-        raise RequestError(
-            f"trial {trial.number} is still running", hint="it can be downloaded after it has ended"
-        )
+        raise RequestError(f"trial {trial.number} is still running")
     try:
         return download(content(trial), media_type, _name(trial, suffix))
     except NotReady as error:
@@ -150,7 +148,9 @@ def _live(view: StoreView, request: Request, trial: Outline) -> Response:
         ahead=[] if progress is None else _ahead(progress),
         figures=[] if progress is None else _figures(progress),
         over_time=None if progress is None else _over_time(progress),
-        heads=interval_title(_scale(line) for line in progress.effects) if progress else "",
+        heads=interval_title((Scale.LOG if line.null else Scale.DIFFERENCE) for line in progress.effects)
+        if progress
+        else "",
         refresh=None if still else REFRESH_S,
         still=still,
         warnings=view.snapshot().warnings,
@@ -191,10 +191,6 @@ def _ahead(progress: Progress) -> list[str]:
     if progress.outlook_s is not None:
         parts.append(outlook_words(progress.outlook_s, progress.left_s))
     return parts
-
-
-def _scale(line: EffectLine) -> Scale:
-    return Scale.LOG if line.null else Scale.DIFFERENCE
 
 
 def _figures(progress: Progress) -> list[tuple[Markup, Markup]]:

@@ -111,7 +111,6 @@ class FilesWork(HasCheck, FileSet, frozen=True, kw_only=True):
             raise Problem(
                 '"create" comes first, so the files must not exist at the start, but the next run would find them',
                 "operations",
-                hint='"unlink" them at the end, or before',
             )
 
     def responses(self) -> tuple[ResponseSpec, ...]:
@@ -218,19 +217,15 @@ def check_sequence(operations: tuple[str, ...], *, repeated: bool = False) -> No
             exists = operation != "unlink"
         if operation == "create":
             if exists:
-                raise Problem(
-                    f'"create" of a file that already exists{again}', *place, hint='"unlink" it before'
-                )
+                raise Problem(f'"create" of a file that already exists{again}', *place)
             exists = True
         if operation in _OPENING:
             if mode is not None:
-                raise Problem(
-                    f'"{operation}" while the file is still open{again}', *place, hint='"close" it before'
-                )
+                raise Problem(f'"{operation}" while the file is still open{again}', *place)
             mode, written = _OPENING[operation], False
         elif operation == "close":
             if mode is None:
-                raise Problem('"close" without an open file', *place, hint='"open" it before')
+                raise Problem('"close" without an open file', *place)
             mode = None
         elif operation in _ON_OPEN:
             wanted = _ON_OPEN[operation]
@@ -242,14 +237,14 @@ def check_sequence(operations: tuple[str, ...], *, repeated: bool = False) -> No
                 )
                 raise Problem(f'"{operation}" before the file is open', *place, hint=hint)
             if operation == "write-all" and written:
-                raise Problem('"write-all" after another write', *place, hint='"close" it before')
+                raise Problem('"write-all" after another write', *place)
             written = written or operation.startswith("write-")
             if wanted is not None and mode != wanted:
                 opener = "open" if wanted == "reading" else "open-write"
                 message = f'"{operation}" of a file that is open for {mode} only'
                 raise Problem(message, *place, hint=f'"{opener}" opens for {wanted}')
         if index + 1 == len(operations) and mode is not None:
-            raise Problem("the files are never closed", "operations", hint='add "close" at the end')
+            raise Problem("the files are never closed", "operations")
 
 
 def _time_of(operation: str) -> str:

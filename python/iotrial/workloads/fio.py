@@ -39,6 +39,7 @@ from iotrial.study.work import (
 )
 from iotrial.terminal import escape
 from iotrial.workloads.fio_job import (
+    NO_FILES,
     Job,
     JobProblem,
     demands_of,
@@ -73,7 +74,8 @@ _KNOWN: tuple[tuple[re.Pattern[str], tuple[str, float, Scale, Better]], ...] = (
 )
 _HOST = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<v4>[0-9.]+))(?::(?P<port>[0-9]{1,5}))?")
 _PATH = re.compile(r"[^\x00-\x20\x7f][^\x00-\x1f\x7f]*")
-_UNFILLED = re.compile(r"\{[A-Za-z0-9_.-]+\}")
+#: a placeholder without a value; fio's own begin with a dollar
+_UNFILLED = re.compile(r"(?<!\$)\{[A-Za-z0-9_.-]+\}")
 #: the keys of fio's result: a path that begins with another one is of the only job
 _TOP = frozenset({"jobs", "disk_util", "client_stats", "global options", "timestamp", "timestamp_ms", "time"})
 #: options without which a number of a job is zero or missing, by its path
@@ -135,6 +137,7 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
         ]
     }
     text_files = {"file": "job"}
+    includes = True
     noun = "fio"
     verb = "command"
     starts_programs = True
@@ -315,15 +318,14 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
         return not self.hosts
 
     def provide(self, lab: LabContext) -> None:
-        if self.hosts:
-            return
         lab.target.call("mkdir", path=lab.own, mode="0755")
-        owner = None if lab.user is None else dict(lab.user)
+        user = lab.user if self.several else lab.runs_as
+        owner = None if user is None else dict(user)
         # access to a socket allows running any job on its server, so this folder is private
         folders = [_below(lab), *(_folder(lab, number) for number in range(1, self.clients + 1))]
         for folder in folders:
             if not lab.target.exists(folder):
-                lab.target.call("mkdir", path=folder, mode="0700", owner=owner)
+                lab.target.call("mkdir", path=folder, mode="0700" if self.several else "0755", owner=owner)
         for number in range(1, self.clients + 1):
             if lab.target.exists(_socket(lab, number)):  # left over from the previous run
                 lab.target.call("remove", path=_socket(lab, number))
@@ -356,6 +358,9 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
 
     def on_files(self) -> bool:
         return False
+
+    def does_io(self) -> bool:
+        return any(job.options.get("ioengine", "") not in NO_FILES for job in jobs_of(self.job))
 
     def own_files(self, settings: Sequence[Setting]) -> Mapping[str, int]:
         found: dict[str, int] = {}
@@ -415,7 +420,9 @@ def _check_accepted(job: str, jobs: Sequence[Job], engines: Sequence[str], user:
 def _fio(words: Sequence[str], text: str, user: tuple[int, int]) -> subprocess.CompletedProcess[str]:
     """Run fio for what it says of a job file, without doing the job. Raises RequestError."""
     uid, gid = user
-    other: dict[str, Any] = {"user": uid, "group": gid, "extra_groups": ()} if uid != os.geteuid() == 0 else {}
+    other: dict[str, Any] = (
+        {"user": uid, "group": gid, "extra_groups": ()} if uid != os.geteuid() == 0 else {}
+    )
     try:
         return subprocess.run(
             ["fio", *words],
@@ -491,7 +498,7 @@ def _completed(pick: Pick, index: int) -> Pick:
 def _check_pick(
     pick: Pick, jobs: Sequence[Job], index: int, *, of_clients: bool, measured: bool = False
 ) -> None:
-    """Check a pick against the entries that fio's result will have; ``measured``: and that it is not left at 0. Raises Problem."""
+    """Check a pick against the entries of fio's result; ``measured``: and that it is not left at 0. Raises Problem."""
     _check_path(pick, index)
     if not (pick.name and pick.unit) or pick.scale is None or pick.better is None:
         raise Problem("a pick needs name, unit, scale and direction", "pick", index)
@@ -514,11 +521,15 @@ def _check_pick(
         name, rest = names[0], pick.path
         if len(names) > 1:
             hint = f'such as "jobs.{name}.{pick.path}"'
-            raise Problem(f'"{pick.path}": the job file has {len(names)} jobs, so name one', "pick", index, hint=hint)
+            raise Problem(
+                f'"{pick.path}": the job file has {len(names)} jobs, so name one', "pick", index, hint=hint
+            )
     same = [entry for entry in entries if entry[0].name == name]
     if len(same) > 1:
         message = f'"{pick.path}": fio reports {len(same)} jobs called "{name}"'
-        raise Problem(message, "pick", index, hint="add group_reporting to the job file, or give each its own name")
+        raise Problem(
+            message, "pick", index, hint="add group_reporting to the job file, or give each its own name"
+        )
     if measured:
         _check_measured(pick, rest, same[0], index)
 
@@ -533,7 +544,9 @@ def _no_such_job(pick: Pick, jobs: Sequence[Job], names: Sequence[str], index: i
         hint = f'group_reporting adds it to "jobs.{first}"; new_group or stonewall separates jobs'
     else:
         near = difflib.get_close_matches(rest.partition(".")[0], names, n=1, cutoff=0.0)
-        hint = f"the job file has: {', '.join(names)}" + (f'; did you mean "jobs.{near[0]}..."?' if near else "")
+        hint = f"the job file has: {', '.join(names)}" + (
+            f'; did you mean "jobs.{near[0]}..."?' if near else ""
+        )
     return Problem(f'"{pick.path}" does not name a job of the job file', "pick", index, hint=hint)
 
 
@@ -551,7 +564,9 @@ def _check_measured(pick: Pick, rest: str, entry: Sequence[Job], index: int) -> 
     for pattern, options in _UNMEASURED:
         for option in options:
             if pattern.match(number) and any(job.on(option) for job in entry):
-                raise Problem(f'"{pick.path}" is not measured with {option}', "pick", index, hint=f"remove {option}")
+                raise Problem(
+                    f'"{pick.path}" is not measured with {option}', "pick", index, hint=f"remove {option}"
+                )
 
 
 def _must_read(jobs: Sequence[Job], reads: Sequence[int]) -> tuple[int, int]:

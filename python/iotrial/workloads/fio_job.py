@@ -78,12 +78,24 @@ _WORD = re.compile(r"[A-Za-z0-9_.,:%+-]{1,100}")
 _PLACEHOLDER = re.compile(r"\{[A-Za-z0-9_-]{1,64}\}")
 MOST_LINES = 2000
 MOST_INCLUDED = 8
+#: processes of a job that are told apart
+MOST_CLONES = 256
 #: combinations of levels that are looked at
 MOST_FILLED = 64
-#: engines without data on disk, or whose files are empty
-_NO_DATA = frozenset({"cpuio", "exec", "filecreate", "filedelete", "filestat", "ftruncate", "net", "netsplice", "null"})
-_BYTES = re.compile(r"(0x[0-9a-f]+|[0-9]+)(?:([kmgtp])(ib)?)?(?:i|b)?", re.IGNORECASE)
-_ALIASES = {"readwrite": "rw", "nr_files": "nrfiles", "wait_for_previous": "stonewall", "fileoffset": "offset", "fill_fs": "fill_device"}
+#: engines that work on no file of a file system, and those whose files are empty or their programs'
+NO_FILES = frozenset({
+    "cpuio", "dev-dax", "dfs", "gfapi", "gfapi_async", "http", "io_uring_cmd", "libblkio", "libhdfs", "libiscsi", "libzbc",
+    "mtd", "nbd", "net", "netsplice", "nfs", "null", "rados", "rbd", "rdma", "sg", "xnvme",
+})  # fmt: skip
+_NO_DATA = NO_FILES | {"exec", "filecreate", "filedelete", "filestat", "ftruncate"}
+_BYTES = re.compile(r"(0x[0-9a-f]{1,16}|[0-9]{1,19})(?:([kmgtp])(ib)?)?(?:i|b)?", re.IGNORECASE)
+_ALIASES = {
+    "readwrite": "rw",
+    "nr_files": "nrfiles",
+    "wait_for_previous": "stonewall",
+    "fileoffset": "offset",
+    "fill_fs": "fill_device",
+}
 _WAYS = ("read", "write", "trim")
 
 
@@ -120,7 +132,7 @@ class Job:
     def number(self, option: str) -> int | None:
         """Return a count, by default 1; None if it is only known later."""
         value = self.options.get(option) or "1"
-        return int(value) if value.isascii() and value.isdecimal() else None
+        return int(value) if re.fullmatch("[0-9]{1,9}", value) else None
 
     @property
     def direct(self) -> bool:
@@ -160,7 +172,9 @@ def _sections(text: str) -> list[tuple[str, list[Option]]]:
             found.append((name, []))
             continue
         if _INCLUDE.fullmatch(line):
-            raise JobProblem(f"line {number}: includes another file; name the job file with `file`, or insert the text")
+            raise JobProblem(
+                f"line {number}: includes another file; name the job file with `file`, or insert the text"
+            )
         name, _, value = line.partition("=")
         name, value = name.strip(), value.strip()
         if not found:
@@ -263,12 +277,18 @@ def filled_jobs(text: str, settings: Sequence[Setting]) -> Iterator[str]:
 def files_of(text: str) -> dict[str, int]:
     """Return the bytes of the files that the jobs need, by file, or by job with files of its own.
 
-    A size that is only known later counts as 0. Raises JobProblem for a job without a size, which fio would refuse.
+    A size that is only known later counts as 0. Raises JobProblem for a job without a size, which fio would refuse,
+    and for one that expects to find more than an empty folder.
     """
     found: dict[str, int] = {}
-    for job in jobs_of(text):
+    jobs = jobs_of(text)
+    for job in jobs:
         options = job.options
-        if options.get("ioengine", "") in _NO_DATA or job.on("fill_device") or "read_iolog" in options:
+        if options.get("ioengine", "") in _NO_DATA:
+            continue
+        if lacking := _lacking(job, jobs):
+            raise JobProblem(f'job "{job.name}": {lacking}')
+        if job.on("fill_device") or "read_iolog" in options:
             continue
         named = _BETWEEN_FILES.split(options["filename"]) if options.get("filename") else []
         files = len(named) or job.number("nrfiles") or 0
@@ -282,6 +302,21 @@ def files_of(text: str) -> dict[str, int]:
     return found
 
 
+def _lacking(job: Job, jobs: Sequence[Job]) -> str | None:
+    """Return what a job expects to find that a new folder does not have, in words."""
+    log = job.options.get("read_iolog", "/")
+    if not log.startswith("/") and log not in (one.options.get("write_iolog") for one in jobs):
+        return f"read_iolog={log} names no file of the lab: use an absolute path"
+    if job.options.get("zonemode") == "zbd":
+        return "zonemode=zbd needs a device with zones, and works on a file in the lab"
+    if job.on("verify_state_load"):
+        return "verify_state_load needs the state that an earlier fio has saved"
+    verifies = job.options.get("verify", "0") not in ("0", "null")
+    if verifies and job.ways == {"read"} and not any("write" in one.ways for one in jobs):
+        return "it verifies what no job has written"
+    return None
+
+
 def _file_bytes(job: Job, files: int) -> int | None:
     """Return the bytes of each of its files: None if it has no size, 0 if that is only known later."""
     options = job.options
@@ -289,7 +324,7 @@ def _file_bytes(job: Job, files: int) -> int | None:
     if each:
         largest = bytes_in(re.split("[-,]", each)[-1])
         share = size[:-1] if size.endswith("%") else "100"
-        return (largest or 0) * min(100, int(share) if share.isdecimal() else 100) // 100
+        return (largest or 0) * min(100, int(share) if re.fullmatch("[0-9]{1,3}", share) else 100) // 100
     if not size or size.endswith("%"):
         return None
     begins = bytes_in(options.get("offset", "0")) or 0
@@ -304,7 +339,8 @@ def bytes_in(text: str) -> int | None:
         return None
     number, unit, small = found.groups()
     power = "kmgtp".index(unit.lower()) + 1 if unit else 0
-    return int(number, 0 if number.lower().startswith("0x") else 10) * (1000 if small else 1024) ** power
+    count = int(number, 16 if number[:2] in ("0x", "0X") else 10)
+    return count * int((1000 if small else 1024) ** power)
 
 
 # fio's result
@@ -320,7 +356,7 @@ def entries_of(jobs: Sequence[Job]) -> list[list[Job]]:
     for job in jobs:
         if entries and (job.on("stonewall") or job.on("new_group")):
             group += 1
-        for _ in range(min(job.number("numjobs") or 1, MOST_LINES)):
+        for _ in range(min(job.number("numjobs") or 1, MOST_CLONES)):
             if job.on("group_reporting") and last == group:
                 entries[-1].append(job)
             else:

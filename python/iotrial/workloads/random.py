@@ -160,7 +160,6 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
             raise Problem(
                 f"{operations:,} operations at {self.rate:g} per second take {format_duration(operations / self.rate)}",
                 "rate",
-                hint="a run takes a day at most: use fewer operations, or a higher rate",
             )
 
     def responses(self) -> tuple[ResponseSpec, ...]:

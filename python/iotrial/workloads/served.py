@@ -46,13 +46,13 @@ class ServedWork(HasServer, FileSet, frozen=True, kw_only=True):
     def check_serving(self) -> None:
         """Raise Problem for programs without a name, an input or an address."""
         if self.make_input and not self.make:
-            raise Problem("input text without a program", "make_input", hint="add make")
+            raise Problem("input text without a program", "make_input")
         for argv, name in ((self.serve, "serve"), (self.make, "make")):
             if argv and not argv[0].strip():
                 raise Problem("the first argument names the program and cannot be empty", name, 0)
         for name in ("serve_environment", "make"):
             if getattr(self, name) and not self.serve:
-                raise Problem(f'"{name}" needs a server that the study starts', name, hint="add serve")
+                raise Problem(f'"{name}" needs a server that the study starts', name)
         if self.serve and not any("{address}" in word or "{port}" in word for word in self.serve):
             message = "the server gets no address to listen on"
             raise Problem(message, "serve", hint="add {address} or {port} to its arguments")

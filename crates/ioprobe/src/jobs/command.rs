@@ -176,7 +176,7 @@ pub fn run(
         (0, Stdout::Inherit) => sys::inherited_stdout()?,
         (0, Stdout::File(path)) => {
             let _borrowed = act_as(common.user, lifeline)?;
-            sys::emptied_file(path, 0o666 & !starter.umask())?
+            sys::emptied_file(&places.with_folders(path)?, 0o666 & !starter.umask())?
         }
     };
     let piped = own.keep_output == 0 && matches!(own.stdout, Stdout::Pipe);

@@ -65,7 +65,7 @@ impl Starter {
         self.inherited.umask
     }
 
-    /// Start a program as the leader of its own process group. Returns after the exec.
+    /// Start a program as the leader of a new process group. Returns after the exec.
     pub fn start(&mut self, program: &Program, around: &Surroundings) -> Result<pid_t> {
         // SAFETY: the child runs on the stack below, in our memory, while we wait; it touches only
         // `errand` and makes system calls. Signals are blocked meanwhile, so that no handler of

@@ -26,6 +26,8 @@ from iotrial.audits.model import Dataset, Observation
 from iotrial.errors import RequestError, UnknownName
 from iotrial.units import converted
 
+_MOST_UNREAD = 50
+
 
 def formats() -> Mapping[str, Format]:
     """Return all formats by name, in the order in which they are tried (CSV, which accepts nearly anything, last)."""
@@ -39,6 +41,8 @@ def formats() -> Mapping[str, Format]:
 
 def detect(source: Source) -> Format:
     """Return the first format that recognises the text. Raises RequestError if none does, or if it is known to be no runs."""
+    if not source.text.strip():
+        raise RequestError(f"{source.name}: the file is empty")
     for form in formats().values():
         if form.rank >= TABLES and (known := refusal(source.text)) is not None:
             raise RequestError(f"{source.name} is {known[0]}, which is not read", hint=known[1])
@@ -57,18 +61,30 @@ def read(sources: Sequence[Source], options: ReadOptions, *, form: str | None = 
     imported = []
     for source in with_stems(sources):
         chosen = formats()[form] if form is not None else detect(source)
-        imported.append((chosen, _noted(source, chosen, chosen.read(source, options))))
+        imported.append((chosen, _noted(source, chosen.read(source, options))))
     imported = _settled(imported, options)
     return _merged(sources, imported, options)
 
 
-def _noted(source: Source, form: Format, part: Imported) -> Imported:
-    """Add that a program's lines end without a line end, as those of a file that was cut off do."""
-    if form.rank >= TABLES or source.text.endswith("\n") or source.text.lstrip().startswith(("{", "<")):
+def _noted(source: Source, part: Imported) -> Imported:
+    """Add that the text ends without a line end, as that of a file that was cut off does."""
+    if source.text.endswith("\n") or source.text.lstrip().startswith(("{", "<")):
         return part
     return replace(
         part, notes=(*part.notes, f"{source.name} ends within a line: its last number may be cut off")
     )
+
+
+def _runs_of(sources: Sequence[Source]) -> Iterator[str]:
+    """Name files that are read as runs of one group by their names."""
+    groups: dict[str, list[str]] = {}
+    for source in with_stems(sources):
+        if source.label is None:
+            groups.setdefault(source.stem, []).append(source.name)
+    for stem, names in groups.items():
+        if len(names) > 1:
+            shown = ", ".join(names[:3]) + " ..." * (len(names) > 3)
+            yield f"{shown} are read as runs of {stem}; LABEL=FILE names other groups"
 
 
 def _copies(sources: Sequence[Source]) -> Iterator[str]:
@@ -97,7 +113,9 @@ def _merged(
     sources: Sequence[Source], imported: Sequence[tuple[Format, Imported]], options: ReadOptions
 ) -> Dataset:
     parts = [one for _, one in imported]
-    observations = _one_unit_each(tuple(one for part in parts for one in part.observations))
+    grouped = any(form.rank < TABLES and form.name != "hyperfine" for form, _ in imported)
+    on_files = [*_runs_of(sources)] * grouped + [*_copies(sources)]
+    observations = _one_unit_each(tuple(_in_file_order(parts)))
     if len(observations) > MAX_OBSERVATIONS:
         raise RequestError(
             f"more than {MAX_OBSERVATIONS} numbers in {len(sources)} files",
@@ -116,11 +134,29 @@ def _merged(
         traced=_first(part.traced for part in parts),
         title=_first(part.title for part in parts) or "",
         study=_first(part.study for part in parts),
-        notes=tuple(dict.fromkeys([*_copies(sources), *(note for part in parts for note in part.notes)])),
-        unread=tuple(dict.fromkeys(note for part in parts for note in part.unread))[:50],
+        notes=tuple(dict.fromkeys([*on_files, *(note for part in parts for note in part.notes)])),
+        unread=_counted(tuple(dict.fromkeys(note for part in parts for note in part.unread))),
         group_column=_first(part.group_column for part in parts) or "",
         columns=_first(part.columns for part in parts) or "",
     )
+
+
+def _counted(unread: tuple[str, ...]) -> tuple[str, ...]:
+    more = len(unread) - _MOST_UNREAD
+    return unread if more <= 0 else (*unread[:_MOST_UNREAD], f"{more} more places like these")
+
+
+def _in_file_order(parts: Sequence[Imported]) -> Iterator[Observation]:
+    """Number the runs of a group on from file to file, so that sorting by run does not mix the files."""
+    last: dict[tuple[object, ...], int] = {}
+    for part in parts:
+        ahead = dict(last)
+        for one in part.observations:
+            key = (one.group, one.response, one.unit, one.condition, one.series)
+            if one.run is not None:
+                one = replace(one, run=one.run + ahead.get(key, -1) + 1)
+                last[key] = max(last.get(key, 0), one.run or 0)
+            yield one
 
 
 def _one_unit_each(observations: tuple[Observation, ...]) -> tuple[Observation, ...]:

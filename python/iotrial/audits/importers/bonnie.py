@@ -40,7 +40,9 @@ def recognises(text: str) -> bool:
 def _is_old(line: str) -> bool:
     """Return whether a line is one of bonnie++ 1.03: a size in the second field, and as many fields as it prints."""
     fields = line.strip().split(",")
-    return _whole(fields, newer=False) and fields[1][-1:] in ("M", "G") and bool(_LINE_1.fullmatch(line.strip()))
+    return (
+        _whole(fields, newer=False) and fields[1][-1:] in ("M", "G") and bool(_LINE_1.fullmatch(line.strip()))
+    )
 
 
 def read(source: Source, _: ReadOptions) -> Imported:
@@ -53,9 +55,11 @@ def read(source: Source, _: ReadOptions) -> Imported:
     for line in (*rows, *older):
         fields = line.strip().split(",")
         if not _whole(fields, newer=line in rows):
-            unread.append(f"{source.name}: {len(fields)} fields of a line that is cut off ({line.strip()[:40]})")
+            unread.append(
+                f"{source.name}: {len(fields)} fields of a line that is cut off ({line.strip()[:40]})"
+            )
             continue
-        observations += _of_fields(source, fields, newer=line in rows)
+        observations += _of_fields(source, fields, unread, newer=line in rows)
         fast += sum("+++" in field for field in fields)
     unread += [
         f"{source.name}: a line that is cut off or damaged ({line.strip()[:40]})"
@@ -65,9 +69,10 @@ def read(source: Source, _: ReadOptions) -> Imported:
     if not observations:
         for group, size, words, text in _table(lines):
             latencies = all(map(_LATENCY.fullmatch, words))
-            if len(words) not in (_LATENCIES if latencies else _CELLS) or not (
-                latencies or all(map(_CELL.fullmatch, words))
-            ):
+            # the tests of files have a number of files, the others a size with its unit
+            fits = ("Create" in text) == size.partition(":")[0].isdigit()
+            fits &= len(words) in (_LATENCIES if latencies else _CELLS)
+            if not fits or not (latencies or all(map(_CELL.fullmatch, words))):
                 unread.append(f"{source.name}: a row that is cut off or damaged ({' '.join(words)[:60]})")
                 continue
             observations += _of_words(source, group, size, words, text)
@@ -85,7 +90,9 @@ def _whole(fields: Sequence[str], *, newer: bool) -> bool:
     return len(fields) >= 48 if newer else len(fields) in (14, 27)
 
 
-def _of_fields(source: Source, fields: Sequence[str], *, newer: bool) -> Iterator[Observation]:
+def _of_fields(
+    source: Source, fields: Sequence[str], unread: list[str], *, newer: bool
+) -> Iterator[Observation]:
     if newer:
         first = 9 if len(fields) >= 50 else 7  # seeks and seekers were added in 1.98
         group, size = source.label or label(fields[2]), fields[5]
@@ -98,7 +105,10 @@ def _of_fields(source: Source, fields: Sequence[str], *, newer: bool) -> Iterato
     for names, at, unit in ((_IO, first, "KiB/s"), (_FILES, files, "1/s")):
         condition = _condition(work if names is _IO else [("files", counts)])
         for i, name in enumerate(names):
-            value = measured(fields[at + 2 * i]) if at + 2 * i < len(fields) else None
+            text = fields[at + 2 * i] if at + 2 * i < len(fields) else ""
+            value = measured(text)
+            if not value and text.strip("+"):
+                unread.append(f"{source.name}: {name} ({label(text)[:20]})")
             if value:
                 yield Observation(
                     group,
@@ -106,10 +116,13 @@ def _of_fields(source: Source, fields: Sequence[str], *, newer: bool) -> Iterato
                     "1/s" if name == "seeks" else unit,
                     value,
                     condition,
-                    step=_step(fields[at + 2 * i]),
+                    step=_step(text),
                 )
     for i, name in enumerate((*_IO, *_FILES)):
-        match = _LATENCY.fullmatch(fields[latencies + i]) if latencies + i < len(fields) else None
+        text = fields[latencies + i] if latencies + i < len(fields) else ""
+        match = _LATENCY.fullmatch(text)
+        if match is None and text:
+            unread.append(f"{source.name}: {name}_latency ({label(text)[:20]})")
         if match:
             condition = _condition(work if name in _IO else [("files", counts)])
             yield Observation(group, f"{name}_latency", match[2], float(match[1]), condition, step=1.0)

@@ -139,7 +139,9 @@ def _mark(marks: set[Mark], cells: Sequence[str], sure: set[Mark], semicolons: b
     unclear = {mark for cell in cells if (mark := _in_threes(cell)) is not None}
     if not unclear:
         return Mark.POINT
-    if unclear == {Mark.POINT}:  # 1.234 is a number with three decimals, unless commas may be the decimal marks
+    if unclear == {
+        Mark.POINT
+    }:  # 1.234 is a number with three decimals, unless commas may be the decimal marks
         return Mark.UNCLEAR if Mark.COMMA in sure or (semicolons and Mark.POINT not in sure) else Mark.POINT
     return next(iter(sure)) if len(sure) == 1 else Mark.UNCLEAR
 

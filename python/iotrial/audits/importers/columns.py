@@ -94,6 +94,11 @@ _VALUE_WORDS = frozenset(
     }
     | {"duration", "value", "result", "mean", "median", "speed", "calls", "errors", "iops", "score", "used"}
 )
+#: of tests that a program runs one after the other: no treatments
+_TEST_WORDS = frozenset(
+    {"read", "reads", "write", "writes", "rewrite", "seq", "sequential", "rand", "random", "mixed"}
+    | {"seqread", "seqwrite", "randread", "randwrite"}
+)
 _RESPONSES = frozenset({"real", "user", "sys", "wall", "elapsed", "system", "mean", "median"})
 
 
@@ -178,7 +183,9 @@ def find_layout(table: Table, options: ReadOptions) -> Layout:
             raise unclear(name, cells[name], table.name)
     rest = [name for name in left if name not in columns and name not in taken and name not in aside]
     if not (columns and (conditions or options.columns)):
-        aside |= {name: "decimal numbers of unknown meaning" for name in rest if _is_unknown(name, numeric, cells)}
+        aside |= {
+            name: "decimal numbers of unknown meaning" for name in rest if _is_unknown(name, numeric, cells)
+        }
         rest = [name for name in rest if name not in aside or name == group]
     named = [name for name in rest if not all(map(is_statistic, filter(None, cells[name])))]
     group = group or _group(named, columns, conditions)
@@ -385,7 +392,8 @@ def _looks_measured(name: str) -> bool:
     words = set(re.split(r"[_\s]+", name.casefold()))
     if _is_condition(name) or (unit in _SIZES and not words & _VALUE_WORDS):
         return False
-    return bool(unit) or bool(words & _VALUE_WORDS) or stem.casefold() in TESTS
+    rate = any("/" in word and scale_of(word) for word in name.split())
+    return bool(unit) or rate or bool(words & _VALUE_WORDS) or stem.casefold() in TESTS
 
 
 def _is_condition(name: str) -> bool:
@@ -400,12 +408,18 @@ def _are_responses(parts: Sequence[tuple[str, str, str]]) -> bool:
         return True
     if len(stems & set(TESTS)) > 1 or len(stems & _RESPONSES) > 1:
         return True
+    if len(stems) > 1 and all(_words(stem) <= _TEST_WORDS for stem in stems):
+        return True
     return len({unit for _, _, unit in parts}) == len(parts)
 
 
 def _is_unknown(name: str, numeric: Collection[str], cells: Mapping[str, Sequence[str]]) -> bool:
     """Return whether a column holds decimal numbers, but its name is none of a condition: no level of anything."""
-    return name in numeric and not _is_condition(name) and any(re.search("[.,][0-9]", cell) for cell in cells[name])
+    return (
+        name in numeric
+        and not _is_condition(name)
+        and any(re.search("[.,][0-9]", cell) for cell in cells[name])
+    )
 
 
 def _group(rest: Sequence[str], columns: Sequence[str], conditions: Sequence[str]) -> str | None:
@@ -423,10 +437,11 @@ def _named(names: Sequence[str], known: Sequence[str], among: Sequence[str]) -> 
 
 
 def _is_numeric(name: str, cells: Sequence[str], mark: Mark) -> bool:
-    """Return whether all non-empty cells are numbers; half of them suffice if the name suggests measurements."""
+    """Return whether all non-empty cells are numbers; half of them suffice if the name suggests measurements or runs."""
     filled = [cell for cell in cells if not is_missing(cell)]
     numbers = sum(parse_cell(cell, mark) is not None for cell in filled)
-    return bool(filled) and (numbers == len(filled) or (2 * numbers >= len(filled) and _looks_measured(name)))
+    mostly = 2 * numbers >= len(filled) and (_looks_measured(name) or bool(_REPEAT.fullmatch(name)))
+    return bool(filled) and (numbers == len(filled) or mostly)
 
 
 def _plain_response(unit: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections import defaultdict
@@ -37,17 +38,29 @@ class Source:
 
 
 _SUFFIXES = re.compile(r"(?:\.(?:csv|dat|htm|html|json|log|md|out|tsv|txt|xls))+$", re.IGNORECASE)
-_NUMBERED = re.compile(r"(.+)[-_ .]([0-9]{1,6})")
+_NUMBERED = re.compile(
+    r"(?:(.+?)[-_ ./])?(?:(?:run|rep|repeat|repetition|iter|iteration|trial|sample)[-_ .]?)?([0-9]{1,6})",
+    re.IGNORECASE,
+)
 
 
 def with_stems(sources: Sequence[Source]) -> list[Source]:
-    """The files, each with its label or its name as a group: without folder, suffix and repeat number.
+    """The files, each with its label or its name as a group: without suffix and repeat number.
 
     A number at the end is one of a repeat only if the files of that name are numbered 1, 2, 3 and so on: raid-0 and raid-5,
-    ext3 and ext4, qd-1 and qd-32 are groups of their own.
+    ext3 and ext4, qd-1 and qd-32 are groups of their own. Folders count where they tell files of one name apart:
+    before/1.json, before/2.json, after/1.json.
     """
-    names = [_SUFFIXES.sub("", Path(source.name).name) or source.name for source in sources]
-    numbers: dict[str, list[int]] = defaultdict(list)
+    paths = [Path(_SUFFIXES.sub("", source.name) or source.name) for source in sources]
+    names = [path.name or source.name for path, source in zip(paths, sources, strict=True)]
+    if len(set(names)) < len({source.name for source in sources}):
+        levels = zip(*(path.parent.parts for path in paths), strict=False)
+        shared = sum(1 for _ in itertools.takewhile(lambda parts: len(set(parts)) == 1, levels))
+        parts = [path.parts[shared:] for path in paths]
+        if len(set(names)) == 1 and all(len(one) > 1 for one in parts):
+            parts = [one[:-1] for one in parts]
+        names = ["/".join(one) or name for one, name in zip(parts, names, strict=True)]
+    numbers: dict[str | None, list[int]] = defaultdict(list)
     for name in names:
         if found := _NUMBERED.fullmatch(name):
             numbers[found[1]].append(int(found[2]))
@@ -57,7 +70,8 @@ def with_stems(sources: Sequence[Source]) -> list[Source]:
     stems = []
     for name in names:
         found = _NUMBERED.fullmatch(name)
-        stems.append(found[1] if found and found[1] in repeated else name)
+        is_repeat = found is not None and found[1] in repeated and (found[1] or len(names) > 1)
+        stems.append((found[1] or "all") if found and is_repeat else name)
     return [replace(one, stem=one.label or stem) for one, stem in zip(sources, stems, strict=True)]
 
 

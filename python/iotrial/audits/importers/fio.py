@@ -101,6 +101,8 @@ def _documents(source: Source, unread: list[str]) -> Iterator[dict[str, Any]]:
             yield document
         else:
             why = "not a fio result: it has no list of jobs"
+    if found and len(unread) == 0 and (more := source.text.count('"fio version"') - found) > 0:
+        unread.append(f"{source.name}: {more} more results that are damaged")
     if not found:
         raise RequestError(
             f"{source.name}: {why}", hint="run fio with --output-format=json, and import what it prints"
@@ -206,8 +208,9 @@ def _of_job(
         value = measured(raw)
         if value is not None:
             yield Observation(source.stem, response, unit, value, condition, place=place)
-        elif raw is not None:
-            unread.append(f"{source.name}: job {_name(jobs[0])}: {response} ({label(raw)[:40]})")
+        else:
+            why = "absent" if raw is None else label(raw)[:40]
+            unread.append(f"{source.name}: job {_name(jobs[0])}: {response} ({why})")
     parts = [part for way in _WAYS for part in _parts(jobs, way)]
     if not parts:
         unread.append(f"{source.name}: job {_name(jobs[0])} (did no reads, writes or trims)")
@@ -231,13 +234,19 @@ def _responses(jobs: list[dict[str, Any]], old: bool) -> Iterator[tuple[str, str
     yield from (
         (f"sync_{name.removeprefix('lat_')}", unit, value)
         for name, unit, value in _latencies(
-            [job["sync"] for job in jobs if isinstance(job.get("sync"), dict)]
+            [job["sync"] for job in jobs if isinstance(job.get("sync"), dict)], ("lat",)
         )
     )
     for response in ("usr_cpu", "sys_cpu"):
         values = [measured(job.get(response)) for job in jobs]
-        if values and all(value is not None for value in values):
+        if all(value is not None for value in values):
             yield response, "%", math.fsum(value or 0.0 for value in values) / len(values)
+        elif any(response in job for job in jobs):
+            yield (
+                response,
+                "%",
+                next(job.get(response) for job, v in zip(jobs, values, strict=True) if v is None),
+            )
 
 
 def _parts(jobs: Sequence[Mapping[str, Any]], way: str) -> list[dict[str, Any]]:
@@ -257,10 +266,12 @@ def _rate(parts: Sequence[Mapping[str, Any]], name: str, amount: str, unit: floa
     return math.fsum(value or 0.0 for value in amounts) / unit / max(time or 0.0 for time in times) * 1e3
 
 
-def _latencies(parts: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, object]]:
-    """Means and percentiles, of what was timed: fio writes zeros where it was told not to."""
+def _latencies(
+    parts: Sequence[Mapping[str, Any]], names: Sequence[str] = ("clat", "lat")
+) -> list[tuple[str, str, object]]:
+    """Means and percentiles, of what was timed: fio writes zeros where it was told not to. None: it has only the others."""
     found: list[tuple[str, str, object]] = []
-    for name in ("clat", "lat"):
+    for name in names:
         for key, unit in ((f"{name}_ns", "ns"), (name, "us")):
             timed = [
                 (part[key], measured(part.get("total_ios")) or 0.0)
@@ -279,7 +290,8 @@ def _latencies(parts: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, objec
                 (f"{name}_p{short}", unit, value) for short, value in _percentiles([one for one, _ in timed])
             ]
             break
-    return found
+    absent = [name for name in names if not any(one.startswith(f"{name}_") for one, _, _ in found)]
+    return found + [(f"{name}_mean", "", None) for name in absent] if found else []
 
 
 def _mean(timed: Sequence[tuple[Mapping[str, Any], float]]) -> object:
@@ -297,7 +309,7 @@ def _percentiles(timed: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, obje
     if len(lists) < len(timed):
         return
     named = [key for key in lists[0] if measured(key)]
-    keys = [key for key in _PERCENTILES if key in named] if set(named) >= _DEFAULT_LIST else named[:20]
+    keys = list(_PERCENTILES) if set(named) >= _DEFAULT_LIST else named[:20]
     bins: Counter[float] = Counter()
     if len(timed) > 1:
         for one in timed:
@@ -312,7 +324,7 @@ def _percentiles(timed: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, obje
             )
     for key in keys:
         short = key.rstrip("0").rstrip(".") if "." in key else key
-        yield short, lists[0][key] if len(timed) == 1 else _quantile(bins, float(key) / 100.0)
+        yield short, lists[0].get(key) if len(timed) == 1 else _quantile(bins, float(key) / 100.0)
 
 
 def _quantile(bins: Counter[float], share: float) -> float | None:

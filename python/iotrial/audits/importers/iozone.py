@@ -19,6 +19,10 @@ TESTS = (
     "write", "rewrite", "read", "reread", "random_read", "random_write", "backward_read", "record_rewrite",
     "stride_read", "fwrite", "frewrite", "fread", "freread",
 )  # fmt: skip
+#: tests that one option runs
+_PAIRS = (
+    ("write", "rewrite"), ("read", "reread"), ("random_read", "random_write"), ("fwrite", "frewrite"), ("fread", "freread"),
+)  # fmt: skip
 #: a value ends at most this many characters from the end of its column's name
 _OFF = 3
 _REPORTS = {
@@ -45,6 +49,8 @@ _HEADER = re.compile(r"\s*k?B\s+reclen\s+write\s+rewrite\b.*", re.I)
 _TOUCHING, _WIDTH = 10, 8
 _ROW = re.compile(r"(\s*[0-9]{1,12}\s+[0-9]{1,9})((?:\s+[0-9]{1,120})*)\s*")
 _POSITIONED = re.compile(r"^\s*Command line used:.* -i ?(?:9|1[0-2])\b", re.M)
+#: a row of a table, or a sum, that is damaged or out of place
+_LIKE = re.compile(r"(?:[0-9]{2,}\s+){4}|see throughput")
 _REPORT = re.compile(r'"(.{1,40}) report"\s*', re.I)
 _HEADING = re.compile(r'\s*"[^"0-9][^"]*".*')
 _THROUGHPUT = re.compile(
@@ -120,6 +126,8 @@ def _tables(name: str, lines: Sequence[str], unread: list[str]) -> Iterator[tupl
         match = _ROW.fullmatch(line) if columns else None
         if match is None:
             columns = columns if line.strip() else []
+            if columns or _LIKE.search(line):
+                unread.append(f"{name}: line {at} ({label(line)[:60]})")
             continue
         found = _by_column(line, match.end(1), columns)
         if found is None:
@@ -155,7 +163,8 @@ def _by_column(line: str, start: int, columns: Sequence[tuple[int, str]]) -> lis
         if distance > _OFF or test in found:
             return None
         found[test] = value
-    return list(found.items())
+    # a number that is missing would shift those after it below the name of another test
+    return None if any((one in found) != (other in found) for one, other in _PAIRS) else list(found.items())
 
 
 def _apart(digits: str, end: int) -> Iterator[tuple[int, float]]:

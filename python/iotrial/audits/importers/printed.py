@@ -20,7 +20,12 @@ from iotrial.units import measured
 _NUMBER = r"(?P<value>[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)"
 _LONGEST_LINE = 1000
 #: go's units: names of responses, and their units
-_GO_UNITS = {"ns/op": ("time", "ns"), "MB/s": ("rate", "MB/s"), "B/op": ("memory", "B"), "allocs/op": ("allocations", "1")}
+_GO_UNITS = {
+    "ns/op": ("time", "ns"),
+    "MB/s": ("rate", "MB/s"),
+    "B/op": ("memory", "B"),
+    "allocs/op": ("allocations", "1"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,8 @@ class _Result:
 class _Program:
     """``sure``: a line only this program prints; ``like``: what a line with a result holds, even a damaged one.
 
-    ``results``: its lines with numbers; ``parts``: headings (conditions).
+    ``results``: its lines with numbers; ``parts``: headings (conditions); ``each``: responses that every run prints;
+    ``every``: a line has as many results as places that are ``like`` one.
     """
 
     title: str
@@ -44,6 +50,8 @@ class _Program:
     like: re.Pattern[str]
     results: tuple[_Result, ...]
     parts: tuple[re.Pattern[str], ...] = ()
+    each: tuple[str, ...] = ()
+    every: bool = False
 
 
 def _line(pattern: str, response: str = "", unit: str = "") -> _Result:
@@ -56,7 +64,7 @@ _PROGRAMS = (
     _Program(
         "dd",
         re.compile(r"[0-9]+ bytes (?:\(.{1,40}\) )?(?:copied, [0-9.e+-]+ s|transferred in [0-9.]+ sec)"),
-        re.compile("bytes.*(?:copied|transferred)"),
+        re.compile(r"bytes.*transferred|copied, |[kMGT]B/s\s*$"),
         (
             _line(rf"(?P<bytes>[0-9]+) bytes (?:\(.{{1,40}}\) )?copied, {_NUMBER} s(?:econds)?, .*", "time", "s"),
             _line(rf"(?P<bytes>[0-9]+) bytes transferred in {_NUMBER} secs? .*", "time", "s"),
@@ -65,16 +73,17 @@ _PROGRAMS = (
     _Program(
         "the shell's time",
         re.compile(r"real\s+(?:[0-9]+m[0-9]+[.,][0-9]+s|[0-9]+[.,][0-9]+$)"),
-        re.compile(r"\b(?:real|user|sys)\s+[0-9]"),
+        re.compile(r"^\S{1,9}\s+\S*[0-9][.,][0-9]+s?\s*$"),
         (
             _line(r"(?P<response>real|user|sys)\s+(?P<minutes>[0-9]+)m(?P<value>[0-9]+(?:[.,][0-9]+)?)s", "", "s"),
             _line(r"(?P<response>real|user|sys)\s+(?P<value>[0-9]+[.,][0-9]+)", "", "s"),
         ),
+        each=("real", "user", "sys"),
     ),
     _Program(
         "hdparm -t and -T",
         re.compile(r"\s*Timing (?:cached|buffered disk|O_DIRECT (?:cached|disk)) reads:.*"),
-        re.compile("Timing .*="),
+        re.compile("Timing .*=|MB/sec"),
         (_line(rf"Timing (?P<test>[A-Za-z_ ]+):.*=\s*{_NUMBER} (?P<unit>[MGk]B/sec)", "rate"),),
         parts=(re.compile(r"(?P<device>/dev/\S{1,60}):"),),
     ),
@@ -95,6 +104,7 @@ _PROGRAMS = (
             re.compile(r"(?P<name>Number of threads|Block size):? (?P<value>.{1,40})"),
             re.compile(r"Doing (?P<test>.{1,60}) test"),
         ),
+        each=("latency_average", "95th percentile"),
     ),
     _Program(
         "pgbench",
@@ -108,19 +118,21 @@ _PROGRAMS = (
             re.compile(r"(?P<name>scaling factor|number of clients|number of threads|query mode): (?P<value>.{1,60})"),
             re.compile(r"transaction type: (?P<script>.{1,100})"),
         ),
+        each=("latency_average", "tps"),
     ),
     _Program(
         "go test -bench",
         re.compile(r"Benchmark\S*\s+[0-9]+\s+[0-9.]+ \S+/op.*"),
-        re.compile(r"^Benchmark\S*\s+\S"),
+        re.compile(r"\s\S+ ?[A-Za-z%]\S*/\S+|^Benchmark\S*\s+(?![0-9]+\s)"),
         tuple(
             _line(rf"{_GO}(?:\S+ \S+\s+){{{at}}}{_NUMBER} (?P<unit>[A-Za-z%]\S{{0,40}})(?:\s+\S+ \S+)*") for at in range(8)
         ),
+        every=True,
     ),
     _Program(
         "YCSB",
         re.compile(r"\[OVERALL\], Throughput\(ops/sec\), .*"),
-        re.compile(r"\], \S+\((?:us|ms|ops/sec)\)"),
+        re.compile(r"\((?:us|ms|ops/sec)\)"),
         (
             _line(rf"{_YCSB}Throughput\(ops/sec\), {_NUMBER}", "throughput", "1/s"),
             _line(rf"{_YCSB}(?P<response>[A-Za-z0-9.]{{1,40}})\((?P<unit>us|ms)\), {_NUMBER}"),
@@ -129,16 +141,17 @@ _PROGRAMS = (
     _Program(
         "db_bench",
         re.compile(r"[a-z]\w{2,40}\s+:\s+[0-9.]+ micros/op.*"),
-        re.compile("micros/op"),
+        re.compile(r"micros/|;\s+[^(\s]"),
         (
             _line(rf"(?P<benchmark>[a-z]\w{{2,40}})\s+:\s+{_NUMBER} micros/op.*", "time", "us"),
             _line(rf"(?P<benchmark>[a-z]\w{{2,40}})\s+:.*\s{_NUMBER} MB/s.*", "rate", "MB/s"),
         ),
+        every=True,
     ),
     _Program(
         "CrystalDiskMark or KDiskMark",
         re.compile(r".*(?:CrystalDiskMark|KDiskMark) .*"),
-        re.compile(r"\)\s*:.*[MG]B/s"),
+        re.compile(r"\(Q=|IOPS\]"),
         (_line(rf"(?P<test>(?:SEQ|RND|Sequential|Random)\s.{{1,60}}?\S)\s*:\s+{_NUMBER} (?P<unit>[MG]B/s).*", "rate"),),
         parts=(re.compile(r"\s*\[(?P<direction>Read|Write|Mix)\].*"),),
     ),
@@ -162,7 +175,7 @@ _REFUSED: tuple[tuple[str, str, str], ...] = (
     (
         "sysstat (iostat, sar, mpstat, pidstat, sadf)",
         r"Linux \S+ \(.*\)\s+[0-9/.-]+\s+_\S+_\s+\(.*CPU\).*|# hostname[;,].*|\{\s*\"sysstat\".*|avg-cpu:\s+%user.*"
-        r"|Device\s.*(?:tps|r/s)\s.*",
+        r"|Device\s+(?:[\w/%-]+\s+)*(?:tps|r/s)\s+[\w/%\s-]*",
         _SAMPLES,
     ),
     ("vmstat or dstat", r"procs -+memory-+.*|\"(?:pcp-)?dstat .*CSV output\".*", _SAMPLES),
@@ -179,7 +192,7 @@ _REFUSED: tuple[tuple[str, str, str], ...] = (
     (
         "criterion or hyperfine's text output",
         r"\S.*\s+time:\s+\[[0-9.]+ .?s [0-9.]+ .?s [0-9.]+ .?s\]|\s*Time \((?:mean ± σ|abs ≡)\):.*",
-        "it is a summary: import hyperfine's --export-json, or sample_measured_value / iteration_count of criterion's raw.csv",
+        "it is a summary: import hyperfine's --export-json, or a table made of criterion's raw.csv",
     ),
     (
         "criterion's JSON or raw.csv",
@@ -199,6 +212,7 @@ _REFUSED: tuple[tuple[str, str, str], ...] = (
     ),
     ("go test -json", r"\{\"Time\":\".*\"Action\":\".*", "import what `go test -bench . -count 10` prints without -json"),
     ("elbencho's text output", r"OPERATION\s+RESULT TYPE\s+FIRST DONE.*", "use --csvfile"),
+    ("the disk test of yabs", r"fio Disk Speed Tests.*", _FIO),
     ("kbench", r"FIO Benchmark Summary.*", f"import the results of its jobs: {_FIO}"),
     (
         "time (GNU, BSD, zsh or fish)",
@@ -247,13 +261,18 @@ def read(source: Source, _: ReadOptions) -> Imported:
     """The results of each run. Raises RequestError if there is none."""
     programs = _programs(source.text)
     unread: list[str] = []
-    observations = tuple(one for program in programs for one in _results(source, program, unread))
+    observations: tuple[Observation, ...] = ()
+    for program in programs:
+        found = tuple(_results(source, program, unread))
+        counts = Counter(one.response for one in found)
+        if len({counts[response] for response in program.each}) > 1:
+            numbers = ", ".join(f"{counts[response]} {response}" for response in program.each)
+            unread.append(f"{source.name}: lines that are missing or damaged (results: {numbers})")
+        observations += found
     titles = ", ".join(one.title for one in programs or _PROGRAMS)
     if not observations:
         raise RequestError(f"{source.name}: contains no result of {titles}")
-    return Imported(
-        observations, notes=(f"{source.name} is read as the output of {titles}",), unread=tuple(unread)
-    )
+    return Imported(observations, notes=(f"read as the output of {titles}",), unread=tuple(unread))
 
 
 def _results(source: Source, program: _Program, unread: list[str]) -> Iterator[Observation]:
@@ -263,12 +282,13 @@ def _results(source: Source, program: _Program, unread: list[str]) -> Iterator[O
         if len(line) > _LONGEST_LINE:
             unread.append(f"{source.name}: line {at} (longer than {_LONGEST_LINE} characters)")
             continue
-        headings = [found for pattern in program.parts if (found := pattern.fullmatch(line.rstrip()))]
+        headings = [match for pattern in program.parts if (match := pattern.fullmatch(line.rstrip()))]
         for heading in headings[:1]:
-            found = heading.groupdict()
-            part.update({found["name"]: found["value"]} if "name" in found else found)
+            named = heading.groupdict()
+            part.update({named["name"]: named["value"]} if "name" in named else named)
         matches = [(result, result.pattern.fullmatch(line.strip())) for result in program.results]
-        if not headings and not any(match for _, match in matches) and program.like.search(line):
+        places, results = len(program.like.findall(line)), sum(match is not None for _, match in matches)
+        if not headings and (places > results if program.every else places and not results):
             unread.append(f"{source.name}: line {at} ({label(line)[:60]})")
         for result, match in matches if not headings else ():
             if match is None:

@@ -25,6 +25,9 @@ _COLUMNS = {
 }
 
 
+_OTHERS = ("% time", "usecs/call", "shortest", "longest", "syscall")
+
+
 def recognises(text: str) -> bool:
     return any(True for _ in _tables(text.split("\n")[:MAX_ROWS]))
 
@@ -35,6 +38,9 @@ def read(source: Source, _: ReadOptions) -> Imported:
     lines = source.text.split("\n")[:MAX_ROWS]
     for number_of, (header, start, spans) in enumerate(_tables(lines)):
         series = "" if number_of == 0 else f"table {number_of + 1}"
+        unread += [
+            f"{source.name}: column {label(name)}" for name in header if name not in (*_COLUMNS, *_OTHERS)
+        ]
         rows = list(_rows(source, lines, header, start, spans, series, unread))
         unread += _gaps(f"{source.name}{series and ', '}{series}", rows)
         observations += rows
@@ -89,6 +95,9 @@ def _rows(
         if not name or values["calls"] is None:
             unread.append(f"{source.name}: line {at} ({label(line)[:60]})")
             continue
+        bad = [column for column in header if column in _COLUMNS and values[column] is None]
+        if any(column != "errors" or fields.get(column, "").strip() for column in bad):
+            unread.append(f"{source.name}: {bad[0]} of {label(name)} (line {at})")
         for column, (response, unit) in _COLUMNS.items():
             value = values[column]
             if value is not None:

@@ -33,25 +33,38 @@ def read(source: Source, _: ReadOptions) -> Imported:
     rows = document.get("benchmarks") if isinstance(document, dict) else None
     if not isinstance(rows, list):
         raise RequestError(f"{source.name}: it has no list of benchmarks")
-    found = [one for row in rows[:_MOST] if isinstance(row, dict) for one in _of_json(source, row)]
+    unread: list[str] = []
+    found = [one for row in rows[:_MOST] if isinstance(row, dict) for one in _of_json(source, row, unread)]
     if not found:
         raise RequestError(
             f"{source.name}: holds summaries, but no single times",
             hint="pytest: --benchmark-save-data; google-benchmark: leave out --benchmark_report_aggregates_only",
         )
-    return Imported(tuple(found))
+    return Imported(tuple(found), unread=tuple(unread))
 
 
-def _of_json(source: Source, row: dict[str, Any]) -> Iterator[Observation]:
+def _of_json(source: Source, row: dict[str, Any], unread: list[str]) -> Iterator[Observation]:
     condition = (("benchmark", label(row.get("run_name", row.get("name", "?")))),)
     stats = row.get("stats")
     if isinstance(stats, dict):  # pytest-benchmark, in seconds
         for run, raw in enumerate(stats["data"] if isinstance(stats.get("data"), list) else ()):
-            if (value := measured(raw)) is not None:
+            if (value := measured(raw)) is None:
+                unread.append(
+                    f"{source.name}: {label(row.get('name', '?'))}, run {run + 1} ({label(raw)[:20]})"
+                )
+            else:
                 yield Observation(source.stem, "time", "s", value, condition, run=run)
-    elif row.get("run_type") == "iteration" and not row.get("error_occurred"):
+    elif row.get("run_type") == "aggregate":
+        return
+    elif row.get("run_type") != "iteration" or row.get("error_occurred"):
+        unread.append(
+            f"{source.name}: {label(row.get('name', '?'))} ({label(row.get('error_message', 'no run'))})"
+        )
+    else:
         value, unit = measured(row.get("real_time")), label(row.get("time_unit", "ns"))
-        if value is not None:
+        if value is None:
+            unread.append(f"{source.name}: {label(row.get('name', '?'))} (no real_time)")
+        else:
             at = measured(row.get("repetition_index"))
             yield Observation(
                 source.stem, "real_time", unit, value, condition, run=None if at is None else int(at)
@@ -75,6 +88,8 @@ def _phoronix(source: Source) -> Imported:
         for entry in result.iter("Entry"):
             group, raw = label(entry.findtext("Identifier") or "?"), entry.findtext("RawString") or ""
             values = [measured(word) for word in raw.split(":")] if raw else []
+            if None in values:
+                unread.append(f"{label(result.findtext('Title') or '?')}, {group}: a value that is no number")
             if not values:
                 unread.append(
                     f"{label(result.findtext('Title') or '?')}, {group}: no single values (RawString)"

@@ -24,11 +24,14 @@ MANY = frozenset({"claim", "same", "note", "condition", "value", "ignore"})
 ROLES = ("treatment", "condition", "value", "run", "order", "series", "ignore")
 #: words for statistics, in names of columns and as labels of rows: what no run has
 SPREADS = frozenset(
-    "stddev sd std stdev stderr se cv ci mad iqr variance deviation ± σ +/- relative ratio speedup range q1 q3 lower upper".split()
+    {"stddev", "sd", "std", "stdev", "stderr", "se", "cv", "ci", "mad", "iqr", "variance", "deviation"}
+    | {"±", "σ", "+/-", "relative", "ratio", "speedup", "range", "q1", "q3", "lower", "upper"}
 )
-EXTREMES = frozenset("min max minimum maximum lowest highest best worst".split())
-CENTRES = frozenset("mean avg average median geomean".split())
+EXTREMES = frozenset({"min", "max", "minimum", "maximum", "lowest", "highest", "best", "worst"})
+CENTRES = frozenset({"mean", "avg", "average", "median", "geomean"})
 PERCENTILE = re.compile(r"(?:p|perc|percentile)_?[0-9]{1,3}(?:[._][0-9]+)?|[0-9]{1,2}(?:\.[0-9]+)?(?:th|%)")
+#: as the label of a row: not 10% or p1, which may be levels
+_RANK = re.compile(r"p[0-9]{2,3}(?:\.[0-9]+)?|[0-9]{1,2}(?:\.[0-9]+)?th")
 #: the line of dashes below the header of a table in Markdown or Org
 MARKDOWN_RULE = re.compile(r"\s*\|?\s*:?-+:?\s*(?:[|+]\s*:?-+:?\s*)+\|?\s*|\s*\|\s*:?-+:?\s*\|\s*")
 _LONGEST_LINE = 100_000
@@ -86,8 +89,14 @@ def read_table(text: str, name: str, *, roles: bool = False) -> Table:
     rows, others = _first_markdown(body)
     if len(body if rows is None else rows) < 2:
         raise RequestError(f"{name}: not a table: expected a line of column names, then rows")
-    rows = rows or _split(body, name)
-    unread = [f"{name}: {others} more Markdown table{'s' * (others > 1)} below the first"] if others else []
+    unread = []
+    if rows is None:
+        rows = _split(body, name)
+        if len(rows) < len(body):
+            unread.append(
+                f"{name}: {len(body) - len(rows)} line ends within quotes (is a quotation mark missing?)"
+            )
+    unread += [f"{name}: {others} more Markdown table{'s' * (others > 1)} below the first"] if others else []
     if not roles and _is_data(rows[0], rows[1:]):
         first = ",".join(rows[0])[:60]
         raise RequestError(
@@ -113,7 +122,9 @@ def read_table(text: str, name: str, *, roles: bool = False) -> Table:
         kept.append(tuple(cells + [""] * (len(columns) - len(cells))))
     unread += [f"{name}: {_rows_named(short)} with fewer cells than the header"] if short else []
     summaries = _summaries(columns, kept)
-    unread += [f"{name}: row {at} ({label(word)[:40]}), a statistic of other rows" for at, word in summaries.items()]
+    unread += [
+        f"{name}: row {at} ({label(word)[:40]}), a statistic of other rows" for at, word in summaries.items()
+    ]
     numbers = tuple(at for at in range(1, len(kept) + 1) if at not in summaries)
     return Table(
         name,
@@ -129,14 +140,16 @@ def read_table(text: str, name: str, *, roles: bool = False) -> Table:
 def is_statistic(cell: str) -> bool:
     """Return whether a cell says which statistic its row holds: mean, stddev, max, p99."""
     word = cell.casefold().strip(" .:")
-    return word in SPREADS | CENTRES | EXTREMES | {"total", "sum"} or PERCENTILE.fullmatch(word) is not None
+    return word in SPREADS | CENTRES | EXTREMES | {"total", "sum"} or bool(_RANK.fullmatch(word))
 
 
 def _summaries(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[int, str]:
     """The rows that hold a statistic of the others (a mean below the runs) or a spread, by number, and the word for it."""
     found: dict[int, str] = {}
     for at in range(len(columns)):
-        words = {number: row[at].casefold().strip(" .:") for number, row in enumerate(rows, start=1) if row[at]}
+        words = {
+            number: row[at].casefold().strip(" .:") for number, row in enumerate(rows, start=1) if row[at]
+        }
         mixed = not all(map(is_statistic, words.values()))
         centred = not CENTRES.isdisjoint(words.values())
         for number, word in words.items():
@@ -162,7 +175,7 @@ def _first_markdown(body: Sequence[str]) -> tuple[list[list[str]] | None, int]:
         return None, 0
     rows = []
     for line in body[heads[0] : heads[1] if len(heads) > 1 else None]:
-        if "|" not in line:
+        if "|" not in line and not MARKDOWN_RULE.fullmatch(line):
             break
         cells = [
             cell.strip().strip("`*=").replace("\\|", "|")

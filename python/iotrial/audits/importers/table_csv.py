@@ -80,7 +80,9 @@ def _without_prefixes(table: Table) -> Table:
     counts = {i for i, name in enumerate(table.columns) if split_unit(name)[1] == "1/s"}
     rows = tuple(
         tuple(
-            f"{match[1]}{_PREFIXES[match[2]]}" if i in counts and (match := _PREFIXED.fullmatch(cell)) else cell
+            f"{match[1]}{_PREFIXES[match[2]]}"
+            if i in counts and (match := _PREFIXED.fullmatch(cell))
+            else cell
             for i, cell in enumerate(row)
         )
         for row in table.rows

@@ -71,7 +71,7 @@ def command(check: bool, as_json: bool) -> None:
         elif check and record.state == "kept":
             if not as_json:
                 tell(f"  measuring again: iotrial {shlex.join(record.command)}")
-            row = _checked(row, measure_again(record))
+            row = Row.of(row, checked=list(measure_again(record)))
             if not as_json:
                 _show_checked(row)
         rows.append(row)
@@ -97,10 +97,6 @@ def _row(machine: Machine, record: Record) -> Row:
         drifted=drifted,
         overridden=[str(one) for one in rivals_now(machine, record) if one.wins],
     )
-
-
-def _checked(row: Row, held: tuple[Held, ...]) -> Row:
-    return Row.of(row, checked=list(held))
 
 
 def _show(row: Row) -> None:

@@ -172,9 +172,7 @@ def command(
     with records.lock():
         _check_free(records, document.trial.header.id, planned)
         if plan(machine, what.choices, folder or origin.folder) != planned:
-            raise RequestError(
-                "the settings of the machine have changed meanwhile; nothing was changed", hint="run it again"
-            )
+            raise RequestError("the settings of the machine have changed meanwhile; nothing was changed")
         record = _record(document, planned, guard, machine, within_s, folder or origin.folder, origin)
         made = make(records, record, partial(watchdog.arm, machine, guard.kind))
     if as_json:
@@ -316,6 +314,4 @@ def _write_into(folder: Path, planned: Plan, *, force: bool) -> None:
                 with file_in(below, place.name, place, force=force) as file:
                     file.write(content)
     except OSError as error:
-        raise StoreError(
-            f"cannot write below {escape(folder)}: {error.strerror}", hint="name a folder that can be written"
-        ) from error
+        raise StoreError(f"cannot write below {escape(folder)}: {error.strerror}") from error

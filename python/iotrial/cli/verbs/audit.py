@@ -86,7 +86,7 @@ def command(files: tuple[str, ...], as_json: bool, **values: Any) -> None:
     LABEL=FILE names the treatment of a file that holds one run. "-" is standard input.
     """
     if len(files) > MOST_FILES:
-        raise RequestError(f"more than {MOST_FILES} files", hint="audit fewer at a time")
+        raise RequestError(f"more than {MOST_FILES} files")
     alpha = quantity_of("--alpha", values["alpha"], parse_alpha)
     margin = quantity_of("--margin", values["margin"], parse_margin)
     options = ReadOptions(

@@ -61,7 +61,7 @@ def command(time: str | None, quick: bool, no_aa: bool, on: str | None, as_json:
 def _seconds(time: str | None, *, quick: bool, no_aa: bool) -> float | None:
     """Return the duration of the A/A in seconds; None to skip it. Raises RequestError."""
     if (time is not None) + quick + no_aa > 1:
-        raise RequestError("--time, --quick and --no-aa exclude each other", hint="give one of them")
+        raise RequestError("--time, --quick and --no-aa exclude each other")
     if no_aa:
         return None
     if time is None:

@@ -73,9 +73,7 @@ def command(trial: str, file: str | None, kind: str, to: str | None, force: bool
         raise RequestError("two files given: FILE and --to FILE")
     file = to if file is None else file
     if file == "-" and as_json:
-        raise RequestError(
-            "standard output can hold either the trial or --json, not both", hint="name a file"
-        )
+        raise RequestError("standard output can hold either the trial or --json, not both")
     if kind != PACKED:
         document = document_at(trial)
         _export(document.trial, kind, file, _writer(document, kind), force=force, as_json=as_json)

@@ -81,7 +81,6 @@ def command(
         if stored.state is TrialState.RUNNING:
             raise RequestError(
                 f"trial {stored.number} is running",
-                hint="meter readings can be added when the trial has ended",
             )
         spans = [_span(run.checks.get("clock")) for run in data.runs]
         known = [span for span in spans if span is not None]

@@ -181,7 +181,7 @@ def _pilot_seconds(study: str | None, text: str | None) -> tuple[str | None, flo
             return text, parse_duration(_PILOT)
         raise RequestError(f"--pilot: {error.message}", hint=error.hint) from error
     if seconds <= 0:
-        raise RequestError("--pilot must be more than 0 s", hint="omit --pilot for a plan without a pilot")
+        raise RequestError("--pilot must be more than 0 s")
     return study, seconds
 
 

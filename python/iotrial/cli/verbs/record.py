@@ -138,7 +138,7 @@ def _check(words: tuple[str, ...], pid: int | None, output: Path) -> None:
             hint="iotrial record -o app.iotrace -- ./app, or iotrial record -o app.iotrace --pid 4711",
         )
     if words and shutil.which(words[0]) is None:
-        raise MissingTool(f"{escape(words[0])}: no such program", hint="write a path, or a name in the PATH")
+        raise MissingTool(f"{escape(words[0])}: no such program")
     if pid is not None and not Path(f"/proc/{pid}").exists():
         raise RequestError(
             f"no process has the number {pid}", hint="`pgrep -a NAME` shows numbers of processes"
@@ -146,7 +146,6 @@ def _check(words: tuple[str, ...], pid: int | None, output: Path) -> None:
     if not output.parent.is_dir():
         raise RequestError(
             f"{escape(output)}: there is no folder {escape(output.parent)}",
-            hint="make it, or name another one",
         )
     if os.geteuid() != 0:
         raise PrivilegeError(
@@ -158,9 +157,7 @@ def _buffer(text: str) -> int:
     """Return the size of the buffer in bytes: the next power of two."""
     size = quantity_of("--buffer", text, parse_size) or 0
     if not _SMALLEST_BUFFER <= size <= _LARGEST_BUFFER:
-        raise RequestError(
-            f"--buffer {escape(text)}: expected 4 KiB to 1 GiB", hint="such as --buffer 128MiB"
-        )
+        raise RequestError(f"--buffer {escape(text)}: expected 4 KiB to 1 GiB")
     return 1 << (size - 1).bit_length()
 
 
@@ -224,7 +221,7 @@ def _error(answer: dict[str, Any]) -> Exception:
         case "bad_request":
             return RequestError(message, hint="`iotrial record --help` shows its options")
         case "unsupported":
-            return NotSupported(message, hint="strace -f shows the same calls, many times slower")
+            return NotSupported(message)
     return ProbeError(message)
 
 

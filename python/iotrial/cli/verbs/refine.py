@@ -81,11 +81,10 @@ def command(
 ) -> None:
     """Write the follow-up study of a trial: the settings that matter, with their interactions, on fresh data."""
     if ablate and fold_over:
-        raise RequestError("--ablate and --fold-over exclude each other", hint="name one of them")
+        raise RequestError("--ablate and --fold-over exclude each other")
     if fold_over and factors:
         raise RequestError(
             "--fold-over repeats the whole screen, so --factors cannot be used with it",
-            hint="omit one of the two",
         )
     smallest = quantity_of("--margin", margin, parse_margin)
     names = [name.strip() for name in (factors or "").split(",") if name.strip()]

@@ -134,7 +134,6 @@ class FileRewritten(Knob, declared.FileRewritten):
         if work.files * percent % 100:
             raise UnsupportedLevel(
                 f"knob file.rewritten: {percent} % of {work.files} files is not a whole number of files",
-                hint="choose a number of files that gives a whole number",
             )
 
     def read(self, subject: RunContext, setting: Setting) -> str:

@@ -92,7 +92,6 @@ class ProcessNice(ProcessKnob, declared.ProcessNice):
         if more < 0:
             raise UnsupportedLevel(
                 f"knob process.nice: iotrial itself has niceness {now}, and without root {value} cannot be had",
-                hint="start iotrial with a lower one, or run it with sudo",
             )
         subject.work.prefix = ("nice", "-n", str(more))
 

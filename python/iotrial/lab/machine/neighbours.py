@@ -19,6 +19,10 @@ PRESSURES = ("cpu", "io", "memory")
 _FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 _IDLE = ("idle", "iowait", "steal")
 MOST_NAMED = 3
+#: shares from which other load is worth a word, and from which it is a warning
+STOLEN = (0.01, 0.05)
+BUSY = (0.05, 0.25)
+PRESSURE = (0.05, 0.25)
 
 
 @dataclass(frozen=True, slots=True)

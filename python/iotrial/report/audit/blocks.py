@@ -96,7 +96,9 @@ def comparison_table(audit: Audit) -> Table:
     if len(pairs) > 1:
         columns["~group : reference"] = [_pair(one) for one in rows]
     if any(max(one.n, one.n_reference) > 1 for one in rows):
-        columns[">n"] = [_runs(one) for one in rows]
+        columns[">n"] = [
+            (f"{one.n}, {one.n_reference}" if one.n != one.n_reference else str(one.n)) for one in rows
+        ]
     columns[f">{''.join(ratio)}"] = ["–" if one.ratio is None else format_ratio(one.ratio) for one in rows]
     bounded = any(one.welch.bounded for one in rows)
     if bounded:
@@ -161,10 +163,6 @@ def _place(one: AuditedPair, common: Labels, *, response: bool) -> str:
 
 def _pair(one: AuditedPair) -> str:
     return elided(f"{escape(one.group)} : {escape(one.reference)}", 50)
-
-
-def _runs(one: AuditedPair) -> str:
-    return f"{one.n}, {one.n_reference}" if one.n != one.n_reference else str(one.n)
 
 
 def _shown(one: AuditedPair, *, standing: bool) -> str:

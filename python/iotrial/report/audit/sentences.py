@@ -64,7 +64,7 @@ def summary(audit: Audit) -> str:
     """Answer in one or two sentences: what the comparisons show, with sizes and intervals."""
     main = [one for one in audit.comparisons if not without_first(one)]
     if not main:
-        return "Nothing to compare: no two groups share a condition."
+        return f"Nothing to compare: no two groups share a condition{_apart(audit)}."
     if all(min(one.n, one.n_reference) == 1 for one in main):
         return _of_single_runs(main)
     steady = [one for one in audit.comparisons if without_first(one)]
@@ -72,6 +72,20 @@ def summary(audit: Audit) -> str:
     if steady:
         text += f" Without the first run: {_answer(steady, audit.margin)}"
     return text
+
+
+def _apart(audit: Audit) -> str:
+    """Return e.g. " (they differ in threads)": conditions of which no two groups have the same."""
+    levels: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for one in audit.dataset.observations:
+        for name, level in one.condition:
+            levels[name][one.group].add(level)
+    names = [
+        name
+        for name, groups in levels.items()
+        if len(groups) > 1 and sum(map(len, groups.values())) == len(set().union(*groups.values()))
+    ]
+    return f" (they differ in {escape(', '.join(names[:4]))})" if names else ""
 
 
 def _of_single_runs(main: Sequence[AuditedPair]) -> str:
@@ -208,7 +222,10 @@ def _tracer(audit: Audit) -> Iterator[str]:
 def _left_out(audit: Audit) -> Iterator[str]:
     if audit.left_out:
         yield f"{counted(audit.left_out, 'comparison')} more are not shown: audit fewer conditions at a time."
-    yield from (f"Not read: {escape(note)}." for note in audit.dataset.unread[:MOST])
+    unread = audit.dataset.unread
+    yield from (f"Not read: {escape(note)}." for note in unread[:MOST])
+    if len(unread) > MOST:
+        yield f"Not read: {len(unread) - MOST} more places (--json lists them)."
 
 
 def needs(audit: Audit) -> list[str]:

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from iotrial.lab.machine.neighbours import Neighbours
+from iotrial.lab.machine.neighbours import BUSY, PRESSURE, STOLEN, Neighbours
 from iotrial.lab.machine.processor import Clock, Frequency, Power
 from iotrial.lab.machine.programs import Program
 from iotrial.lab.place import MARGIN_BYTES, MEMORY_FILE_SYSTEMS
 from iotrial.runner.doctor.finding import Finding, Grade
 from iotrial.units import format_bytes, format_percent
 
-STOLEN = (0.01, 0.05)
-BUSY = (0.05, 0.25)
-PRESSURE = (0.05, 0.25)
 STEADY_CLOCKS = frozenset({"tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter", "xen"})
 SLOW_CLOCKS = frozenset({"hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit"})
 RUN_BYTES = 8 << 20

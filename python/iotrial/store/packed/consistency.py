@@ -75,7 +75,7 @@ class Consistency:
         run = packed.run
         condition = self._condition(run.condition)
         if not max(1, self._attempt) <= packed.attempt <= self._attempts:
-            raise ValueError(f"no attempt {packed.attempt} in this slot")
+            raise _unplanned(run)
         self._attempt = packed.attempt
         arms = self._arms(condition, run.block)
         if self._raced is None:
@@ -93,27 +93,26 @@ class Consistency:
         if packed.attempt != block.first_attempt:
             block.attempts = 2
         if not self._responses[run.condition].issuperset(run.responses):
-            raise ValueError("a run has responses that its workload does not measure")
+            raise _unplanned(run)
         pool = self._pools[run.condition]
         if run.files and not (min(run.files) >= 0 and max(run.files) < pool):
-            raise ValueError(f"a run works on files outside its pool of {pool}")
+            raise _unplanned(run)
 
     def add_end(self, end: BlockEnd) -> None:
         self._condition(end.condition)
         block = self._blocks.get((end.condition, end.block))
         if block is not None and self._raced is not None:
             block.arms = self._check_race(end)
-        if block is None or block.slots != (1 << block.arms) - 1:
-            raise ValueError(f"block {end.block} is ended and not complete")
-        if block.ended:
-            raise ValueError(f"block {end.block} is ended twice")
+        if (
+            block is None
+            or block.slots != (1 << block.arms) - 1
+            or block.ended
+            or end.controls != block.controls
+            or (block.attempts > 1 and not end.gap)
+            or (end.void is None and end.void_level is not None)
+        ):
+            raise _wrong_end(end.block)
         block.ended = True
-        if end.controls != block.controls:
-            raise ValueError(f"block {end.block} and its plan disagree about controls")
-        if block.attempts > 1 and not end.gap:
-            raise ValueError(f"block {end.block} was measured by two attempts and is not marked")
-        if end.void is None and end.void_level is not None:
-            raise ValueError(f"block {end.block} is not void and names the level that made it so")
 
     def _check_race(self, end: BlockEnd) -> int:
         """Check a block of a race, which runs the arms of the block before but for those that left; return its size."""
@@ -124,9 +123,7 @@ class Consistency:
         inside = {run.arm for run in runs} & names
         before = self._inside.get(end.condition, names)
         if not inside <= before or self._plan.reference.name not in inside:
-            raise ValueError(
-                f"block {end.block} of a race has an arm that had left it, or lacks the reference"
-            )
+            raise _wrong_end(end.block)
         self._inside[end.condition] = inside
         arms = self._plan.order(condition, end.block, inside)
         for run in runs:
@@ -174,14 +171,21 @@ def check_stored(data: TrialData) -> None:
 def _check_arm(run: RunRecord, arms: tuple[Arm, ...]) -> None:
     """Raise ValueError if the run is not the planned one at its slot of the block of these arms."""
     if run.slot >= len(arms):
-        raise ValueError(f"its plan has no slot {run.slot} in block {run.block}")
+        raise _unplanned(run)
     planned = arms[run.slot]
     if (
         run.arm != planned.name
         or run.kind != _NAMES[planned.kind]
         or dict(run.treatment) != dict(planned.treatment)
     ):
-        raise ValueError(
-            f"slot {run.slot} of block {run.block} is not what its plan has there: the seed, the study or "
-            "the run was changed"
-        )
+        raise _unplanned(run)
+
+
+def _unplanned(run: RunRecord) -> ValueError:
+    return ValueError(
+        f"the run in slot {run.slot} of block {run.block} is not the one that study and seed plan there"
+    )
+
+
+def _wrong_end(block: int) -> ValueError:
+    return ValueError(f"the end of block {block} does not match its runs and its plan")

@@ -87,7 +87,7 @@ def read_lines(file: BinaryIO, where: str) -> Iterator[Line]:
         digest.update(raw)
         digest.update(b"\n")
     if not ended:
-        raise PackedError(where, "it has no end record", hint="it is truncated; get another copy")
+        raise PackedError(where, "it has no end record")
 
 
 def write_lines(file: BinaryIO, lines: Iterable[tuple[str, Any]], counts: dict[str, int]) -> str:
@@ -128,7 +128,7 @@ def _unpacked(file: BinaryIO, where: str) -> Iterator[bytes]:
             waiting = _read(file, _PIECE, where)
             packed += len(waiting)
             if not waiting:
-                raise PackedError(where, "ends too early", hint="it is truncated; get another copy")
+                raise PackedError(where, "ends too early")
             if packed > MAX_PACKED:
                 raise PackedError(
                     where, f"is larger than {MAX_PACKED >> 20} MiB, the maximum of a packed trial"
@@ -136,7 +136,7 @@ def _unpacked(file: BinaryIO, where: str) -> Iterator[bytes]:
         try:
             piece = stream.decompress(waiting, _PIECE)
         except zlib.error as error:
-            raise PackedError(where, f"is damaged ({error})", hint="get another copy") from error
+            raise PackedError(where, f"is damaged ({error})") from error
         waiting = stream.unconsumed_tail
         unpacked += len(piece)
         if unpacked > MAX_BYTES or (unpacked > MAX_UNASKED and unpacked > MAX_RATIO * packed):

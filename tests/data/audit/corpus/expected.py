@@ -154,12 +154,15 @@ def bonnie_fields(first: int, files: int, latencies: int | None) -> dict[str, in
 def bonnie_text(name: str, tests: tuple[tuple[str, ...], ...]) -> list[Cell]:
     """Rows of the text table: rates and CPU in turn, then a line of latencies; one tuple of tests for each row."""
     rows, tables = [], iter(tests)
+    row: tuple[str, ...] = ()
     for line in lines(name):
         words = line.split()
         if words[:1] == ["Latency"]:
             for test, word in zip(row, words[1:], strict=True):
                 number, unit = re.fullmatch("([0-9]+)(us|ms)", word).groups()
-                rows.append(("vm", f"{test}_latency", "us", "", float(number) * (1000 if unit == "ms" else 1)))
+                rows.append(
+                    ("vm", f"{test}_latency", "us", "", float(number) * (1000 if unit == "ms" else 1))
+                )
         elif "%CP" not in line and len(words) > 6 and "--" not in line:
             row = next(tables)
             for test, word in zip(row, words[-2 * len(row) :: 2], strict=True):
@@ -219,7 +222,11 @@ DB = "^([a-z]+) +: .*?([0-9.]+) {}"
 
 def hyperfine(name: str, only: str | None = None) -> list[Cell]:
     results = json.loads((HERE / name).read_text())["results"]
-    return [(one["command"], "time", "s", tuple(one["times"])) for one in results if only in (None, one["command"])]
+    return [
+        (one["command"], "time", "s", tuple(one["times"]))
+        for one in results
+        if only in (None, one["command"])
+    ]
 
 
 def table(
@@ -245,7 +252,9 @@ def table(
             scale = {"k": 1000.0}.get(number[-1:], 1.0)
             if match := re.fullmatch(r"([0-9.]+)k?", number):
                 own = (groups or {}).get(column) or (cells[group] if group is not None else "all")
-                found.append((own, response, unit, str([cells[at] for at in conditions]), float(match[1]) * scale))
+                found.append(
+                    (own, response, unit, str([cells[at] for at in conditions]), float(match[1]) * scale)
+                )
     return gathered(found)
 
 
@@ -254,7 +263,7 @@ def cases() -> Iterator[tuple[tuple[str, ...], list[Cell]]]:
         return (name,), read
 
     for version in ("3.33", "3.42"):
-        kinds = "read clones group mixed stonewall gtod sync client".split()
+        kinds = ["read", "clones", "group", "mixed", "stonewall", "gtod", "sync", "client"]
         kinds += ["appended", "trim"] if version == "3.33" else []
         for kind in kinds:
             name = f"fio-{version}-{kind}"
@@ -313,8 +322,13 @@ def cases() -> Iterator[tuple[tuple[str, ...], list[Cell]]]:
     go = [("time", "ns", "ns/op"), ("rate", "MB/s", "MB/s"), ("pages/op", "pages/op", "pages/op")]
     yield alone("go.txt", found("go.txt", *((name, unit, GO.format(word)) for name, unit, word in go)))
     db = [("time", "us", "micros/op"), ("rate", "MB/s", "MB/s")]
-    yield alone("own-db_bench.txt", found("own-db_bench.txt", *((name, unit, DB.format(word)) for name, unit, word in db)))
-    yield alone("own-hdparm.txt", found("own-hdparm.txt", ("rate", "MB/s", r"Timing (.*):.* = ([0-9.]+) MB/sec")))
+    yield alone(
+        "own-db_bench.txt",
+        found("own-db_bench.txt", *((name, unit, DB.format(word)) for name, unit, word in db)),
+    )
+    yield alone(
+        "own-hdparm.txt", found("own-hdparm.txt", ("rate", "MB/s", r"Timing (.*):.* = ([0-9.]+) MB/sec"))
+    )
     disk = r"^  ([SR].*\)):\s+([0-9.]+) MB/s"
     reads, writes = (HERE / "own-crystaldiskmark.txt").read_text().split("[Write]")
     yield alone(
@@ -331,7 +345,10 @@ def cases() -> Iterator[tuple[tuple[str, ...], list[Cell]]]:
         "own-ycsb.txt",
         found(
             "own-ycsb.txt",
-            *((word, unit, rf"(?i)^\[(\w+)\], {word}\(\S+\), ([0-9.]+)".replace("(?m)", "")) for word, unit in ycsb),
+            *(
+                (word, unit, rf"(?i)^\[(\w+)\], {word}\(\S+\), ([0-9.]+)".replace("(?m)", ""))
+                for word, unit in ycsb
+            ),
         ),
     )
     for name in ("hyperfine-two.json", "hyperfine-scan.json", "hyperfine-1.20-two.json"):
@@ -340,20 +357,30 @@ def cases() -> Iterator[tuple[tuple[str, ...], list[Cell]]]:
     summary = {1: ("mean", "s"), 3: ("median", "s"), 4: ("user", "s"), 5: ("system", "s")}
     for name in ("hyperfine-two.csv", "hyperfine-scan.csv", "hyperfine-1.20-two.csv"):
         yield alone(name, table(name, summary, group=0))
-    for name, marks in (("hyperfine-two.md", "|"), ("hyperfine-1.20-two.md", "|"), ("hyperfine-1.20.org", "|")):
+    for name, marks in (
+        ("hyperfine-two.md", "|"),
+        ("hyperfine-1.20-two.md", "|"),
+        ("hyperfine-1.20.org", "|"),
+    ):
         read = table(name, {2: ("Mean", "ms")}, group=1, split=marks, rows=slice(2, None))
         yield alone(name, [(group.strip("`="), *rest) for group, *rest in read])
     suites = json.loads((HERE / "pytest-benchmark.json").read_text())["benchmarks"]
     yield alone(
-        "pytest-benchmark.json", [("pytest-benchmark", "time", "s", tuple(one["stats"]["data"])) for one in suites]
+        "pytest-benchmark.json",
+        [("pytest-benchmark", "time", "s", tuple(one["stats"]["data"])) for one in suites],
     )
     google = json.loads((HERE / "own-google-benchmark.json").read_text())["benchmarks"]
     single = [one for one in google if one["run_type"] == "iteration"]
     yield alone(
         "own-google-benchmark.json",
-        gathered([("own-google-benchmark", "real_time", "ns", one["run_name"], one["real_time"]) for one in single]),
+        gathered(
+            [("own-google-benchmark", "real_time", "ns", one["run_name"], one["real_time"]) for one in single]
+        ),
     )
-    raw = re.findall(r"<Identifier>(\w+)</Identifier>.*<RawString>(.*)</RawString>", (HERE / "own-phoronix.xml").read_text())
+    raw = re.findall(
+        r"<Identifier>(\w+)</Identifier>.*<RawString>(.*)</RawString>",
+        (HERE / "own-phoronix.xml").read_text(),
+    )
     yield alone(
         "own-phoronix.xml",
         [
@@ -367,30 +394,40 @@ def cases() -> Iterator[tuple[tuple[str, ...], list[Cell]]]:
         table("own-german.csv", {2: ("Zeit", "s"), 3: ("Rate", "MB/s")}, conditions=(0, 1), split=";"),
     )
     wide = {1: "none", 2: "mq-deadline", 3: "bfq"}
-    yield alone("own-wide.tsv", table("own-wide.tsv", dict.fromkeys(wide, ("time", "ms")), groups=wide, split="\t"))
+    yield alone(
+        "own-wide.tsv", table("own-wide.tsv", dict.fromkeys(wide, ("time", "ms")), groups=wide, split="\t")
+    )
     yield alone(
         "own-markdown.md",
-        table("own-markdown.md", {3: ("time", "s")}, group=1, conditions=(2,), split="|", rows=slice(4, None)),
+        table(
+            "own-markdown.md", {3: ("time", "s")}, group=1, conditions=(2,), split="|", rows=slice(4, None)
+        ),
     )
     ranks = {1: ("p50", "us"), 2: ("p95", "us"), 3: ("p99", "us")}
     yield alone("own-percentiles.csv", table("own-percentiles.csv", ranks, group=0))
     modes = {1: "sync", 2: "async"}
     yield alone(
-        "own-labels.csv", table("own-labels.csv", dict.fromkeys(modes, ("rate", "MB/s")), groups=modes, conditions=(0,))
+        "own-labels.csv",
+        table("own-labels.csv", dict.fromkeys(modes, ("rate", "MB/s")), groups=modes, conditions=(0,)),
     )
     yield alone("own-thousands.csv", table("own-thousands.csv", {1: ("rate", "1/s")}, group=0))
     systems = {1: "ext4", 2: "xfs"}
     yield alone(
         "own-statistic-rows.csv",
-        table("own-statistic-rows.csv", dict.fromkeys(systems, ("time", "s")), groups=systems, rows=slice(1, 4)),
+        table(
+            "own-statistic-rows.csv", dict.fromkeys(systems, ("time", "s")), groups=systems, rows=slice(1, 4)
+        ),
     )
-    yield alone("own-utf16.csv", table("own-utf16.csv", {1: ("time", "s")}, group=0, split=";", encoding="utf-16"))
+    yield alone(
+        "own-utf16.csv", table("own-utf16.csv", {1: ("time", "s")}, group=0, split=";", encoding="utf-16")
+    )
     yield alone("own-missing.csv", table("own-missing.csv", {1: ("time", "s")}, group=0))
     yield alone(
         "own-units.csv", [("ext4", "lat", "µs", (850.0, 1100.0)), ("xfs", "lat", "µs", (900.0, 1250.0))]
     )
     yield alone(
-        "own-repeats.csv", [("0444", "value", "", (1.5, 1.625, 1.75)), ("0777", "value", "", (1.25, 1.375, 1.5))]
+        "own-repeats.csv",
+        [("0444", "value", "", (1.5, 1.625, 1.75)), ("0777", "value", "", (1.25, 1.375, 1.5))],
     )
     workers = {
         1: ("time ms [first]", ""), 2: ("time ms [last]", ""), 3: ("IOPS [first]", ""), 4: ("IOPS [last]", ""),

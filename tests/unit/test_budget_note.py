@@ -1,0 +1,50 @@
+"""What a command line says after its first block if the time is too short: how long it takes, or how many levels fit."""
+
+from __future__ import annotations
+
+import re
+
+from iotrial.design.plan import Plan
+from iotrial.runner.quick_study import Wish, setting_of, study_text
+from iotrial.runner.trial import budget_note
+from iotrial.stats.analyse import Spec
+from iotrial.study.reader import read_study
+from iotrial.units import parse_duration
+
+SEED = "00112233445566778899aabbccddeeff"
+
+
+def note_of(setting: str, *, rounds: int, round_s: float = 20.0, spent_s: float = 30.0) -> str | None:
+    text = study_text(Wish(settings=(setting,), parameters=(), commands=(("true",),)))
+    plan = Plan(read_study(text, "the command line", trusted=True), SEED)
+    return budget_note(plan, Spec.from_plan(plan), rounds=rounds, round_s=round_s, spent_s=spent_s)
+
+
+def test_enough_time_needs_no_note() -> None:
+    assert note_of("vm.swappiness=10,60,90,100", rounds=30) is None
+
+
+def test_the_time_to_give_is_enough() -> None:
+    note = note_of("vm.swappiness=10,60,90,100", rounds=3)
+    assert note is not None
+    assert note.startswith("3 blocks of 20 s fit into the time")
+    found = re.search(r"takes at least (\d+): give --time (\S+)$", note)
+    assert found is not None, note  # no two levels fit into three blocks
+    assert parse_duration(found[2]) >= 30.0 + (int(found[1]) - 1) * 20.0
+
+
+def test_fewer_levels_that_fit_are_named_as_the_command_line_takes_them() -> None:
+    note = note_of("vm.swappiness=10,60,90,100", rounds=5)
+    assert note is not None
+    found = re.search(r"fewer levels: (\S+)$", note)
+    assert found is not None, note
+    fewer = setting_of(found[1])
+    assert fewer.values == ("10", "60", "90", "100")[: len(fewer.values)]
+    # a block of fewer levels is shorter, in proportion to its runs: six become four or five, with two controls
+    assert note_of(found[1], rounds=5 * 6 // (2 + len(fewer.values))) is None
+
+
+def test_two_levels_can_only_have_more_time() -> None:
+    note = note_of("vm.swappiness=10,60", rounds=2)
+    assert note is not None
+    assert "fewer levels" not in note
