@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import jsonschema
-from report_fixtures import all_equivalent, document
+from report_fixtures import all_equivalent, controls, document
 
 from iotrial.report.jsonreport import report_json
 from iotrial.report.render import html_report, markdown_report
-from iotrial.report.sentences import summarise
+from iotrial.report.sentences import control_sentence, summarise
 from iotrial.stats.model import Control
 from iotrial.stats.reasons import Reason
 from values import replace
