@@ -250,12 +250,10 @@ class _Search:
             label = None if race is None else recommended(raced.trial.header.study, race)
         if race is None or label is None:
             return Outcome(space, None, tuple(self.trials), undecided=race is None or not race.over)
-        header = raced.trial.header
-        stage = with_margin_left(
-            confirmation(space, stage.choices[label]), stage, race, spec_of(header), raced.data.blocks
-        )
+        header, winner = raced.trial.header, stage.choices[label]
+        stage = with_margin_left(confirmation(space, winner), stage, race, spec_of(header), raced.data.blocks)
         self._say(f"confirmation on fresh blocks: {label}")
-        several = len(space.changed(stage.choices[label])) > 1
+        several = len(space.changed(winner)) > 1
         result = self._confirmed(stage, CONFIRM_SHARE * self.left_s if several else self.left_s)
         fewer = None if result is None or not result.partial else result.contributing
         if fewer is not None and self.left_s > _LEAST_S:
