@@ -16,7 +16,7 @@ PYTHON = [sys.executable, "-I", "-S"]
 def account(probe: Probe, argv: Sequence[str], **fields: Any) -> dict[str, Any]:
     steps = [{"name": "it", "argv": list(argv)}]
     # as under strace here: some programs look at what their output is
-    found = probe("command", steps=steps, account=True, to_null=True, **fields)["account"]
+    found = probe("command", steps=steps, account=True, stdout="null", **fields)["account"]
     assert found["lost"] == 0
     return found["calls"]
 

@@ -45,9 +45,9 @@ def test_commands_run_once_for_each_file_or_once_for_all(probe: Probe, folder: P
     assert caught.value.code == "bad_request"
 
 
-@pytest.mark.parametrize("to_null", [False, True])
+@pytest.mark.parametrize("stdout", ["pipe", "null"])
 def test_output_goes_through_a_pipe_so_that_grep_reads_whole_files(
-    probe: Probe, folder: Path, *, to_null: bool
+    probe: Probe, folder: Path, stdout: str
 ) -> None:
     """GNU grep stops at a file's first match if its output is /dev/null: then most of the file is not read."""
     large = folder / "large"
@@ -59,11 +59,11 @@ def test_output_goes_through_a_pipe_so_that_grep_reads_whole_files(
         "command",
         steps=[{"name": "grep", "argv": ["sh", "-c", script]}],
         account=os.geteuid() == 0,
-        to_null=to_null,
+        stdout=stdout,
     )
     assert done["failures"] == []
     where = (folder / "where").read_text()
-    if to_null:
+    if stdout == "null":
         assert where == "other\n"
         assert done["printed_bytes"] is None
     else:
@@ -71,7 +71,7 @@ def test_output_goes_through_a_pipe_so_that_grep_reads_whole_files(
         assert done["printed_bytes"] == len("error\n")
     if os.geteuid() == 0:
         reads = done["account"]["calls"]["read"]["count"]
-        assert (reads < 50) is to_null, reads
+        assert (reads < 50) is (stdout == "null"), reads
 
 
 def test_a_child_that_keeps_the_output_open_is_not_waited_for(probe: Probe, folder: Path) -> None:
