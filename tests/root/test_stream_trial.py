@@ -252,10 +252,12 @@ def test_a_number_that_fio_does_not_give_ends_the_trial_with_near_ones(
 
 
 @pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")
-def test_a_job_that_fails_is_a_failure_of_its_level(state: Path, disk_folder: Path) -> None:
+def test_a_job_that_fio_cannot_parse_is_refused_before_the_lab_is_made(state: Path, disk_folder: Path) -> None:
     (state.parent / "random.fio").write_text(JOB.replace("bs=4k", "bs=4k\nrwmixread=abc"))
-    iotrial("run", write_study(state.parent, FIO), "--lab", "directory", "--on", str(disk_folder), check=None)
-    assert any("rwmixread" in failure for failure in failures_of(state))
+    study = write_study(state.parent, FIO)
+    refused = iotrial("run", study, "--lab", "directory", "--on", str(disk_folder), check=2)
+    assert "rwmixread" in refused.stderr
+    assert not (state / "trials.db").exists()
 
 
 @pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")

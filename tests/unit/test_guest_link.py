@@ -462,11 +462,16 @@ def test_the_time_until_all_is_on_the_servers_disk_is_that_of_the_run_and_of_the
             ("blocks_in", "blocks_out", "faults_minor", "faults_major", "switches_voluntary", "switches_involuntary"), 0
         ),
     }  # fmt: skip
-    place = SimpleNamespace(devices={}, queues=(), device=None, data=None, own_device=True)
+    place = SimpleNamespace(devices={}, queues=(), device=None, data=None, own_device=True, facts=dict)
     subject = cast(
         "RunContext",
         SimpleNamespace(
-            place=place, files=FileSelection("made", None, 1, 1), extra_places={}, work=WorkDraft()
+            place=place,
+            files=FileSelection("made", None, 1, 1),
+            extra_places={},
+            work=WorkDraft(),
+            target=None,
+            worker=None,
         ),
     )
 

@@ -106,7 +106,7 @@ def test_a_server_tells_its_address_in_one_document(state: Path) -> None:
         (["frobnicate"], "bad_request", "iotrial --help"),
         (["import", str(ROOT / "README.md")], "bad_packed_trial", "iotrial export"),
         (["completion", "ksh"], "bad_request", "iotrial completion --help"),
-        (["audit", str(ROOT / "README.md")], "bad_request", "--format"),
+        (["audit", str(ROOT / "README.md")], "bad_request", "--value COLUMN"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -48,7 +48,7 @@ _HEADER = re.compile(r"\s*k?B\s+reclen\s+write\s+rewrite\b.*", re.I)
 #: from this many digits on two numbers of 8 touch each other, as 3.4xx prints them
 _TOUCHING, _WIDTH = 10, 8
 _ROW = re.compile(r"(\s*[0-9]{1,12}\s+[0-9]{1,9})((?:\s+[0-9]{1,120})*)\s*")
-_POSITIONED = re.compile(r"^\s*Command line used:.* -i ?(?:9|1[0-2])\b", re.M)
+_POSITIONED = re.compile(r"^[ \t]*Command line used:.* -i ?(?:9|1[0-2])\b", re.M)
 #: a row of a table, or a sum, that is damaged or out of place
 _LIKE = re.compile(r"(?:[0-9]{2,}\s+){4}|see throughput")
 _REPORT = re.compile(r'"(.{1,40}) report"\s*', re.I)
