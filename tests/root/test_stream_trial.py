@@ -252,7 +252,9 @@ def test_a_number_that_fio_does_not_give_ends_the_trial_with_near_ones(
 
 
 @pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")
-def test_a_job_that_fio_cannot_parse_is_refused_before_the_lab_is_made(state: Path, disk_folder: Path) -> None:
+def test_a_job_that_fio_cannot_parse_is_refused_before_the_lab_is_made(
+    state: Path, disk_folder: Path
+) -> None:
     (state.parent / "random.fio").write_text(JOB.replace("bs=4k", "bs=4k\nrwmixread=abc"))
     study = write_study(state.parent, FIO)
     refused = iotrial("run", study, "--lab", "directory", "--on", str(disk_folder), check=2)

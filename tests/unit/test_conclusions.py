@@ -53,7 +53,10 @@ def test_equal_means_are_said_to_be_of_capped_runs_and_how_many_could_be_longer(
     assert one.conclusion.equivalent
     assert one.conclusion.words == "equivalent with runs capped"
     (found,) = [line for line in document([one]).summary.details if "Means count a run" in line]
-    assert "at most 10 times the typical one; none took longer; stalls rarer than 1 in 500 runs would not be seen" in found
+    assert (
+        "at most 10 times the typical one; none took longer; stalls rarer than 1 in 500 runs would not be seen"
+        in found
+    )
     assert math.isclose((1.0 - 0.002) ** 1497, 0.05, abs_tol=0.001)
 
 

@@ -295,6 +295,7 @@ def _space(
         if len(values) < 2:
             raise RequestError(
                 f"{varied.name}: {first} is today's value, so there is nothing to choose from",
+                hint="name other levels",
             )
         levels = [
             Level(label, (_setting(varied, value),))
