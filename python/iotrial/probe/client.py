@@ -103,7 +103,7 @@ class Probe:
                 start_new_session=True,
                 close_fds=True,
                 pass_fds=(*self._launch.passed, *shared),
-                env={**os.environ, TOKEN: self.token, **dict(zip([STDOUT], map(str, shared), strict=False))},
+                env={**os.environ, TOKEN: self.token, **({STDOUT: str(shared[0])} if shared else {})},
             )
         except OSError as error:
             raise ProbeError(f"cannot start the probe {self._launch.argv[0]}: {error.strerror}") from error

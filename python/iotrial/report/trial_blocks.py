@@ -193,14 +193,15 @@ def _answer(document: Document, drawn: Figures | None) -> Iterator[Block]:
         view = View.LONG if document.facts or document.matrices or document.analysis.races else View.ALL
         pooled = effect_table(document.pooled, valid=document.valid)
         every = effect_table(document.primary, valid=document.valid)
-        few = len(document.primary) <= _MOST_ROWS_OPEN or drawn is None or not drawn.forests
-        table_of_all = every if few else Section("Effects as a table", (every,), folded=True)
-        more: list[Block] = [table_of_all] if few else []
+        drawings: list[Block] = []
         if drawn is not None:
             several = len(drawn.forests) > 1
-            more += [Drawn.of(one, title=one.title if several else "", apart=True) for one in drawn.forests]
-        if not few:
-            more.append(table_of_all)
+            drawings = [
+                Drawn.of(one, title=one.title if several else "", apart=True) for one in drawn.forests
+            ]
+        more: list[Block] = [every, *drawings]
+        if drawings and len(document.primary) > _MOST_ROWS_OPEN:
+            more = [*drawings, Section("Effects as a table", (every,), folded=True)]
         if document.pooled:
             title = f"Means over conditions (pooled): a separate family ({len(document.pooled)})"
             more.append(Section(title, (pooled,), folded=True, view=View.LONG))
