@@ -109,11 +109,11 @@ def test_beside_a_running_trial_the_stored_analysis_of_another_is_shown(path: Pa
     with served(path) as other, Store.open(path) as store:  # nothing in its memory
         document = document_of(store, 1)
         store.create_trial(header("e" * 32))
-        shown = other.get("/trials/1")
-        assert shown.status == 200
-        assert escape(document.summary.headline) in shown.text
+        beside = other.get("/trials/1")
+        assert beside.status == 200
+        assert escape(document.summary.headline) in beside.text
         shown = [one for one in document.analysis.effects if one.primary or one.kind == "pooled"]
-        rows = re.findall(r'<td class="n">([\d.]+) \[.*?</td><td class="n">(\d+)</td>', shown.text)
+        rows = re.findall(r'<td class="n">([\d.]+) \[.*?</td><td class="n">(\d+)</td>', beside.text)
         assert [int(blocks) for _, blocks in rows] == [one.blocks for one in shown]
         assert [float(value) for value, _ in rows] == pytest.approx([one.value for one in shown], rel=0.05)
         assert other.get("/trials/2").status == 202

@@ -131,12 +131,12 @@ def evidence_section(document: Document) -> Iterator[Section]:
     moved = {(row.condition.key, row.metric) for row in document.evidence if row.moved}
     changed = [row for row in document.evidence if (row.condition.key, row.metric) in moved]
     found = _changed_levels(document.evidence) if by_level else _medians(changed)
-    blocks: list[Block] = [found if moved else Note("Nothing changed."), *notes]
+    blocks: list[Block] = [found if moved else Note("No change was shown."), *notes]
     if same := len(every) - len(moved):
-        blocks.append(Note(f"{counted(same, 'other value')} did not change (--json has all)", view=View.FULL))
+        blocks.append(Note(f"{counted(same, 'value')} without a change shown (--json has all)", view=View.FULL))
         if not by_level:
             others = [row for row in document.evidence if (row.condition.key, row.metric) not in moved]
-            title = f"What did not change ({same})"
+            title = f"Without a change shown ({same})"
             blocks.append(Section(title, (_medians(others),), folded=True, view=View.PAGE))
     yield Section("Evidence: what else changed", tuple(blocks), id="evidence", lede=lede, view=View.LONG)
 
