@@ -133,7 +133,9 @@ def evidence_section(document: Document) -> Iterator[Section]:
     found = _changed_levels(document.evidence) if by_level else _medians(changed)
     blocks: list[Block] = [found if moved else Note("No change was shown."), *notes]
     if same := len(every) - len(moved):
-        blocks.append(Note(f"{counted(same, 'value')} without a change shown (--json has all)", view=View.FULL))
+        blocks.append(
+            Note(f"{counted(same, 'value')} without a change shown (--json has all)", view=View.FULL)
+        )
         if not by_level:
             others = [row for row in document.evidence if (row.condition.key, row.metric) not in moved]
             title = f"Without a change shown ({same})"
