@@ -32,6 +32,7 @@ from iotrial.report.opening import document_of
 from iotrial.report.progress import EffectLine, Progress, WindowLine, standing_path, write_standing
 from iotrial.store import Store
 from iotrial.store.model import TrialState
+from iotrial.web.store_view import StoreView
 from serving import Served, listed, served
 
 TESTS = Path(__file__).parents[1]
@@ -57,8 +58,15 @@ def path(whole: Path, changing: Served) -> Path:
         path.with_name(path.name + beside).unlink(missing_ok=True)
     standing_path(path).unlink(missing_ok=True)
     shutil.copy(whole, path.with_suffix(".new"))
-    path.with_suffix(".new").replace(path)
+    put_in_place(path.with_suffix(".new"), path)
     return path
+
+
+def put_in_place(new: Path, path: Path) -> None:
+    """Replace the store by a file with another inode number: for a second the server may take it for the same."""
+    if path.exists():
+        path.replace(path.with_suffix(".previous"))
+    new.replace(path)
 
 
 def fresh(path: Path, *marks: str) -> None:
@@ -67,7 +75,7 @@ def fresh(path: Path, *marks: str) -> None:
     with Store.open(made) as store:
         for mark in marks:
             filled(store, header(mark * 32))
-    made.replace(path)
+    put_in_place(made, path)
 
 
 @pytest.mark.long
@@ -117,6 +125,32 @@ def test_beside_a_running_trial_the_stored_analysis_of_another_is_shown(path: Pa
         assert [int(blocks) for _, blocks in rows] == [one.blocks for one in shown]
         assert [float(value) for value, _ in rows] == pytest.approx([one.value for one in shown], rel=0.05)
         assert other.get("/trials/2").status == 202
+
+
+def test_a_store_that_replaces_another_under_its_inode_number_is_read(tmp_path: Path) -> None:
+    """File systems give a number again. Here the new store is written over the old one."""
+
+    def store_with(name: str, *marks: str) -> Path:
+        path = tmp_path / name
+        with Store.open(path) as store:
+            for mark in marks:
+                filled(store, header(mark * 32))
+            store.create_trial(header("e" * 32))  # running, by this process
+        return path
+
+    path, other = store_with("trials.db", "b", "c"), store_with("other.db", "5", "6")
+    view = StoreView(path, background=False)
+    try:
+        assert [one.id[0] for one in view.snapshot().trials] == ["e", "c", "b"]
+        inode = path.stat().st_ino
+        path.write_bytes(other.read_bytes())
+        assert path.stat().st_ino == inode
+        time.sleep(1.1)  # a snapshot counts for a second while a trial runs
+        assert [one.id[0] for one in view.snapshot().trials] == ["e", "6", "5"]
+        time.sleep(1.1)
+        assert len(view.snapshot().running) == 1
+    finally:
+        view.close()
 
 
 def standing(number: int, **changes: object) -> Progress:

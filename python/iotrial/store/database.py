@@ -309,6 +309,11 @@ class Store:
                 self._rollback()
         return assembled(trial, runs, ends, events), digest.digest()
 
+    def ids(self) -> dict[int, str]:
+        """Return the ID of each trial, by number."""
+        with explained(self.path):
+            return dict(self._rows("SELECT number, id FROM trial"))
+
     def mark(self, number: int) -> str:
         """Return a text that changes when an attempt, to which all its runs belong, or an event is added to a trial."""
         query = "SELECT (SELECT max(sequence) FROM state WHERE trial = ?), (SELECT max(sequence) FROM event WHERE trial = ?)"

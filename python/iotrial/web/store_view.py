@@ -210,11 +210,17 @@ class StoreView:
         )
 
     def _followed(self, before: Snapshot) -> Snapshot | None:
-        """Return the previous snapshot with its running trials updated; None if there are new trials."""
+        """Return the previous snapshot with its running trials updated; None if it has other trials now.
+
+        A store that replaced the previous one may have its inode number.
+        """
         now: dict[int, Outline] = {}
+        damaged = {one.number for one in before.damaged}
         try:
             with self._opened() as store:
-                if store.find("last").number != max(one.number for one in (*before.trials, *before.damaged)):
+                ids = store.ids()
+                whole = {number: of_trial for number, of_trial in ids.items() if number not in damaged}
+                if not damaged <= ids.keys() or whole != {one.number: one.id for one in before.trials}:
                     return None
                 for one in before.running:
                     found = store.find(one.number)
