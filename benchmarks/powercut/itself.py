@@ -1,6 +1,6 @@
 """iotrial under its own power cuts: its store, undo journal, records of `apply`, `restore` and `revert`.
 
-    python benchmarks/powercut/itself.py [--drawn N] [--filesystem NAME] [--sector-bytes N] [trials | live | settings]
+    python benchmarks/powercut/itself.py [--drawn N] [--filesystem NAME] [--sector-bytes N] [--seed N] [trials | live | settings]
 
 Everything that iotrial keeps is on a disk that logs; what it acknowledges is marked at the moment a call returns. After
 each cut the disk is recovered, the machine has another boot id, and `iotrial restore` or `revert` runs on it. Then:
@@ -32,7 +32,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppres
 from pathlib import Path
 from typing import Any
 
-from laboratory import SIZES, lab, tried
+from laboratory import SEED, SIZES, lab, tried
 
 from truth import HEAD, row
 
@@ -459,6 +459,7 @@ def main() -> None:
     parser.add_argument(
         "--sector-bytes", type=int, default=512, help="what the disk writes as a whole or not at all"
     )
+    parser.add_argument("--seed", type=int, default=int(SEED, 16), help="of the drawn states")
     parser.add_argument("--length", type=int, default=0, help="blocks of the trials, rounds of the settings")
     parser.add_argument("part", nargs="?", choices=sorted(PARTS))
     given = parser.parse_args()
@@ -470,6 +471,7 @@ def main() -> None:
                 tally = tried(
                     target, filesystem, work(given.length or length), check, drawn=given.drawn, fsck_every=500,
                     size_bytes=SIZE, at=Path(at), cache=Cache(sector_bytes=given.sector_bytes),
+                    seed=f"{given.seed:032x}",
                 )  # fmt: skip
             print(row(filesystem, f"{part}, sectors of {given.sector_bytes}", tally), flush=True)
             for verdict, example in tally.examples.items():

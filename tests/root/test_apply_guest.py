@@ -118,15 +118,20 @@ def test_a_power_cut_at_a_random_instant_of_apply_leaves_nothing(guest: Guest) -
         assert guest.run(ETC) == etc
 
 
-def test_killed_at_any_step_of_apply_revert_brings_back_every_byte(guest: Guest) -> None:
+@pytest.mark.parametrize(("verb", "every", "steps"), [("apply", 4, 50), ("keep", 1, 8), ("revert", 3, 30)])
+def test_killed_at_any_step_revert_brings_back_every_byte(
+    guest: Guest, verb: str, every: int, steps: int
+) -> None:
+    """``steps``: there are more than these."""
     etc = guest.run(ETC)
     text = guest.run(
-        f"cd /opt/tests && python3 apply_killed.py 4 0123abcd99 {SETTINGS} -- --in /srv/data --yes",
+        f"cd /opt/tests && python3 apply_killed.py {verb} {every} 0123abcd99 {SETTINGS} -- --in /srv/data --yes",
         within_s=1800,
     )
     found = json.loads(text.splitlines()[-1])
-    assert found["steps"] > 50
+    print(verb, found)
     assert found["left"] == {}
+    assert found["steps"] > steps
     assert guest.run(ETC) == etc
     assert "iotrial" not in guest.run("systemctl list-timers --all")
 
