@@ -240,13 +240,13 @@ class Guest:
         return text.strip()
 
     def plug(self, kind: str) -> str:
-        """Plug in a disk of 512 MiB, ``virtio`` or ``scsi``, and return its name.
+        """Plug in a disk of 2 GiB, ``virtio`` or ``scsi``, and return its name.
 
         ``control("device_del", id="spare")`` unplugs it.
         """
         path = self.folder / "spare.img"
         path.write_bytes(b"")
-        os.truncate(path, 512 << 20)
+        os.truncate(path, 2 << 30)
         self.control(
             "blockdev-add", **{"driver": "file", "node-name": f"spare-{kind}", "filename": str(path)}
         )
