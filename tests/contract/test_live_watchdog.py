@@ -88,7 +88,7 @@ def test_the_changes_of_a_resumed_trial_are_left_alone(change: Path, dead: Proce
 def test_a_lock_of_somebody_else_does_not_keep_the_changes(
     change: Path, dead: ProcessIdentity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watchdog, "_KILLED_S", 0.5)
+    monkeypatch.setattr(watchdog, "_FREE_S", 0.5)
     with MachineLock():
         stand_by(TRIAL, dead)
     assert not change.exists()

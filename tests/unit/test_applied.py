@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,7 @@ from machine_trees import (
 from test_places_to_keep import tuned
 
 from iotrial.errors import LabError, RequestError
+from iotrial.lab.lock import Busy
 from iotrial.tune import watchdog
 from iotrial.tune.applied import FOLDER, Record, Records, apply, keep, revert
 from iotrial.tune.choice import Choice
@@ -510,3 +513,42 @@ def test_a_clock_set_back_keeps_nothing_longer_and_order_does_not_matter(root: P
         k: v for k, v in before.items() if k != "etc/fstab"
     }
     assert (root / "etc/fstab").read_text() == FSTAB
+
+
+class StoppedMachine(FakeMachine):
+    """A machine on which a step stops the process, as Ctrl-Z does."""
+
+    def tick(self) -> None:
+        super().tick()
+        if self.ticks == 20:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def test_an_apply_that_is_stopped_half_way_is_taken_back_in_time(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("iotrial.tune.applied.HELD_S", 0.5)
+    before = image(root)
+    stopped = os.fork()
+    if stopped == 0:
+        with Records(StoppedMachine(root)).lock():
+            applied(StoppedMachine(root))
+        os._exit(1)
+    try:
+        assert os.WIFSTOPPED(os.waitpid(stopped, os.WUNTRACED)[1])
+        assert image(root) != before
+        machine = FakeMachine(root)
+        records = Records(machine)
+        with pytest.raises(Busy, match=f"process {stopped} has been changing"), records.lock():
+            pass
+        (found,) = records.all()
+        waiting = watchdog.Waiting(records, found.short)
+        assert not waiting.is_over()
+        assert (os.waitpid(stopped, os.WNOHANG)) == (0, 0)
+        machine.now_s = found.due_s + 1
+        assert waiting.is_over()
+        assert os.WTERMSIG(os.waitpid(stopped, 0)[1]) == signal.SIGKILL
+        assert image(root) == before
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(stopped, signal.SIGKILL)

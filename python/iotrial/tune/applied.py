@@ -14,7 +14,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -27,6 +27,9 @@ from iotrial.documents import JsonObject
 from iotrial.durable import Damage, DamageError, read_each, read_own, sealed, sync_folder
 from iotrial.errors import IotrialError, KnobError, LabError, RequestError
 from iotrial.lab.knobs.setting import chosen_word
+from iotrial.lab.lock import Busy
+from iotrial.polling import attempts
+from iotrial.store.states import ProcessIdentity, end_hung, identity, is_alive
 from iotrial.terminal import escape
 from iotrial.tune.choice import Choice
 from iotrial.tune.devices import DeviceName, device_named
@@ -35,6 +38,8 @@ from iotrial.tune.machine import DRAFT, FileFacts, Machine
 #: one place for all users: settings belong to the machine
 FOLDER = "/var/lib/iotrial/applied"
 VERSION = 1
+#: a process that holds the lock for longer hangs, or was stopped
+HELD_S = 60.0
 #: a timer may go off this much before the time that the record says
 EARLY_S = 5.0
 
@@ -525,8 +530,12 @@ class Records:
             raise LabError(f"writing {self.path(record.trial)}: {error.strerror}") from error
 
     @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Hold the lock of the records; waits for who holds it."""
+    def lock(self, *, insist: bool = False) -> Iterator[None]:
+        """Hold the lock of the records. Raises LabError, and Busy if another process keeps it for ``HELD_S``.
+
+        ``insist``: that process, which hangs or was stopped (Ctrl-Z), is killed instead: its record can be reverted from
+        any point.
+        """
         folder = self.machine.at(FOLDER)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -537,10 +546,41 @@ class Records:
         except OSError as error:
             raise LabError(f"opening {FOLDER}/lock: {error.strerror}") from error
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if not _locked(descriptor, HELD_S):
+                holder = _holder(descriptor)
+                if holder is not None and insist:
+                    end_hung(holder)
+                if not (insist and _locked(descriptor, HELD_S)):
+                    who = "another process" if holder is None else f"process {holder.pid}"
+                    raise Busy(
+                        f"{who} has been changing kept settings for {HELD_S:.0f} s",
+                        hint="if it was stopped (Ctrl-Z), `fg` continues it; after kill -9, `iotrial revert` takes its changes back",
+                    )
+            own = identity()
+            with suppress(OSError):  # on a full disk the holder is not known
+                os.pwrite(descriptor, f"{own.pid} {own.pid_started}".encode(), 0)
             yield
+            with suppress(OSError):
+                os.ftruncate(descriptor, 0)
         finally:
             os.close(descriptor)
+
+
+def _locked(descriptor: int, within_s: float) -> bool:
+    for _ in attempts(within_s, every_s=0.1):
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+    return False
+
+
+def _holder(descriptor: int) -> ProcessIdentity | None:
+    """Return the living process that wrote its name into the lock."""
+    with suppress(ValueError):
+        pid, started = os.pread(descriptor, 200, 0).decode().split()
+        found = ProcessIdentity(int(pid), started)
+        return found if is_alive(found) else None
+    return None
 
 
 def programs_of(record: Record) -> tuple[str, ...]:

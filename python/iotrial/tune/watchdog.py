@@ -251,7 +251,7 @@ class Waiting:
             found = self._current()
             if found is None or not found.is_due(self._records.machine):
                 return found is not None and not found.unkept
-            with self._records.lock():
+            with self._records.lock(insist=True):
                 found = self._current() or found
                 if not found.unkept:
                     return True
