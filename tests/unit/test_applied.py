@@ -331,6 +331,34 @@ def test_a_masked_unit_and_a_link_in_the_place_of_a_file_are_refused_and_stay(
     assert image(root) == before
 
 
+@pytest.mark.parametrize("folder", ["etc/sysctl.d", "etc/tmpfiles.d", "etc/udev/rules.d"])
+@pytest.mark.parametrize(
+    ("to", "problem"),
+    [
+        ("real.d", None),
+        ("gone.d", "is no folder"),
+        ("file", "is no folder"),
+        ("/run/x.d", "a link into /run, which is empty after a reboot"),
+    ],
+)
+def test_a_folder_of_settings_that_is_a_link(root: Path, folder: str, to: str, problem: str | None) -> None:
+    place = root / folder
+    place.rename(place.with_name("real.d"))
+    (place.parent / "file").touch()
+    (root / "run/x.d").mkdir(parents=True, exist_ok=True)
+    place.symlink_to(root / to[1:] if to.startswith("/") else to)
+    before = image(root)
+    machine = FakeMachine(root)
+    if problem is None:
+        applied(machine)
+        assert [path for path in (place.parent / "real.d").iterdir() if "iotrial" in path.name]
+        assert [one.problems for one in reverted(machine)] == [()]
+    else:
+        with pytest.raises(RequestError, match=rf"/{folder} .*{problem}; nothing was changed"):
+            applied(machine)
+    assert image(root) == before
+
+
 SPOILED = {
     "empty": lambda path: path.write_bytes(b""),
     "cut off": lambda path: path.write_bytes(path.read_bytes()[:-40]),

@@ -151,7 +151,14 @@ class FileStep(Step, frozen=True, tag="file"):
     def obstacle(self, machine: Machine) -> str | None:
         # a masked unit, for one: the file in its place would get the mode of /dev/null
         place = machine.at(self.path)
-        return f"{self.path} is a link to {escape(place.readlink())}" if place.is_symlink() else None
+        if place.is_symlink():
+            return f"{self.path} is a link to {escape(place.readlink())}"
+        folder, name = place.parent, self.path.rpartition("/")[0]
+        if os.path.lexists(folder) and not folder.is_dir():
+            return f"{name} is no folder"
+        if folder.resolve().is_relative_to(machine.at("/run").resolve()):
+            return f"{name} is a link into /run, which is empty after a reboot"
+        return None
 
     def make(self, machine: Machine) -> None:
         found = machine.read(self.path)
