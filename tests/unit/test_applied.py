@@ -32,6 +32,7 @@ from iotrial.lab.lock import Busy
 from iotrial.tune import watchdog
 from iotrial.tune.applied import FOLDER, Record, Records, apply, keep, revert
 from iotrial.tune.choice import Choice
+from iotrial.tune.machine import DRAFT
 from iotrial.tune.places_to_keep import plan
 from values import replace
 
@@ -550,6 +551,34 @@ class StoppedMachine(FakeMachine):
         super().tick()
         if self.ticks == 20:
             os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def test_what_tuned_writes_is_on_the_disk_before_the_next_step(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """tuned-adm does not sync its files: after a power cut they could be empty, which looks like `tuned-adm off`."""
+    machine = FakeMachine(root)
+    tuned(machine, "[sysctl]\nvm.swappiness=30\n")
+    unsynced: set[Path] = set()
+    states = root / "etc/tuned/active_profile", root / "etc/tuned/profile_mode"
+
+    def synced(descriptor: int) -> None:
+        unsynced.discard(Path(os.readlink(f"/proc/self/fd/{descriptor}").removesuffix(DRAFT)))
+
+    def run(*argv: str, timeout_s: float = 60) -> None:
+        FakeMachine.run(machine, *argv)
+        if argv[0] == "tuned-adm":
+            unsynced.update(states)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(machine, "run", run)
+    record = applied(machine, (SWAPPINESS,))
+    assert states[0].read_text().startswith("iotrial-")
+    assert not unsynced
+    kept(machine, record)
+    reverted(machine)
+    assert states[0].read_text() == "mine\n"
+    assert not unsynced
 
 
 def test_an_apply_that_is_stopped_half_way_is_taken_back_in_time(

@@ -358,7 +358,9 @@ class ProfileStep(Step, frozen=True, tag="tuned"):
     def make(self, machine: Machine) -> None:
         machine.run("tuned-adm", "profile", *self.after.split())
         for file in self.files:
-            if machine.read(file.path) != file.after:
+            if machine.read(file.path) == file.after:
+                machine.sync(file.path)  # tuned-adm does not
+            else:
                 machine.replace(file.path, file.after, like=structs.replace(file.facts, modified_ns=None))
 
     def undo(self, machine: Machine, *, force: bool = False) -> Outcome:
@@ -368,7 +370,8 @@ class ProfileStep(Step, frozen=True, tag="tuned"):
         if found != self.before:
             machine.run("tuned-adm", "profile", *self.before.split())
         for file in self.files:
-            file.undo(machine, force=True)
+            if file.undo(machine, force=True) is Outcome.ALREADY:
+                machine.sync(file.path)
         return Outcome.ALREADY if found == self.before else Outcome.RESTORED
 
     def drift(self, machine: Machine) -> str | None:

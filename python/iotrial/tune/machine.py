@@ -14,6 +14,7 @@ import stat
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from iotrial.documents import JsonObject
@@ -129,6 +130,13 @@ class Machine:
                 os.setxattr(descriptor, name, value)
             if like.modified_ns is not None:
                 os.utime(descriptor, ns=(like.modified_ns, like.modified_ns))
+
+    def sync(self, path: str) -> None:
+        """Make durable what another program has written, if the file is there."""
+        place = self.at(path)
+        with suppress(FileNotFoundError), place.open("rb") as file:
+            os.fsync(file.fileno())
+            sync_folder(place.parent)
 
     def remove(self, path: str) -> None:
         """Remove a file or a link durably, with a draft that an interrupted write has left."""
