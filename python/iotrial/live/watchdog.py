@@ -24,7 +24,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from iotrial.durable import Damage
-from iotrial.errors import IotrialError
+from iotrial.errors import IotrialError, LabError
 from iotrial.lab.journal import Journal
 from iotrial.lab.lock import Busy, MachineLock
 from iotrial.lab.restore import Restored, restore
@@ -78,10 +78,16 @@ class Watchdog:
 
     def start(self) -> None:
         """Write the first heartbeat and start the process. Raises LabError."""
-        self._path.unlink(missing_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._file = os.open(self._path, flags, 0o600)
-        self.beat(60.0)  # until the trial has got as far as its first window
+        try:
+            self._path.unlink(missing_ok=True)
+            self._file = os.open(self._path, flags, 0o600)
+            self.beat(60.0)  # until the trial has got as far as its first window
+        except OSError as error:
+            self.stop()
+            raise LabError(
+                f"writing {self._path}, which the watchdog reads: {error.strerror}; nothing was changed"
+            ) from error
         command = _command(self._trial, self._own)
         machine = Machine()
         if machine.exists(_SYSTEMD):
