@@ -6,6 +6,7 @@ import errno
 import functools
 import os
 import signal
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -551,6 +552,51 @@ class StoppedMachine(FakeMachine):
         super().tick()
         if self.ticks == 20:
             os.kill(os.getpid(), signal.SIGSTOP)
+
+
+@pytest.fixture
+def soon() -> Iterator[None]:
+    """End a test that hangs."""
+    signal.signal(signal.SIGALRM, functools.partial(_fail, TimeoutError("it hangs")))
+    signal.alarm(20)
+    yield
+    signal.alarm(0)
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("name", ["etc/sysctl.d/50-a.conf", "etc/udev/rules.d/50-a.rules", "etc/tmpfiles.d/a.conf"])
+@pytest.mark.parametrize("link", [None, "/dev/zero", "/dev/null"])
+def test_a_fifo_or_a_device_among_the_files_of_others_is_no_reason_to_hang(
+    root: Path, name: str, link: str | None
+) -> None:
+    if link is None:
+        os.mkfifo(root / name)
+    else:
+        (root / name).symlink_to(link)
+    before = names_of(root)
+    applied(FakeMachine(root))
+    assert [one.problems for one in reverted(FakeMachine(root))] == [()]
+    assert names_of(root) == before
+
+
+def names_of(root: Path) -> list[str]:
+    return sorted(str(path) for path in (root / "etc").rglob("*"))
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_fifo_in_the_place_of_a_file_that_was_written_keeps_nothing_else(root: Path) -> None:
+    machine = FakeMachine(root)
+    record = applied(machine)
+    (path,) = [path for path in (root / "etc/sysctl.d").iterdir() if "iotrial" in path.name]
+    path.unlink()
+    os.mkfifo(path)
+    machine.now_s = record.due_s + 1
+    waiting = watchdog.Waiting(Records(machine), record.short)
+    assert not waiting.is_over()
+    assert (root / "proc/sys/vm/swappiness").read_text() == "60"
+    assert (root / "etc/fstab").read_text() == FSTAB
+    ((problem,),) = [one.problems for one in Records(machine).all()]
+    assert f"{path.name}: expected a file, found a FIFO" in problem
 
 
 def test_what_tuned_writes_is_on_the_disk_before_the_next_step(
