@@ -440,7 +440,7 @@ def test_a_waiting_process_whose_record_cannot_be_read_for_a_moment_goes_on(
     assert image(root) == before
 
 
-def _fail(error: Exception, *_: object) -> None:
+def _fail(error: BaseException, *_: object) -> None:
     raise error
 
 
@@ -557,7 +557,7 @@ class StoppedMachine(FakeMachine):
 @pytest.fixture
 def soon() -> Iterator[None]:
     """End a test that hangs."""
-    signal.signal(signal.SIGALRM, functools.partial(_fail, TimeoutError("it hangs")))
+    signal.signal(signal.SIGALRM, functools.partial(_fail, Crash("it hangs")))
     signal.alarm(20)
     yield
     signal.alarm(0)
