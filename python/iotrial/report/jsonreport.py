@@ -29,6 +29,7 @@ from iotrial.report.document import Document
 from iotrial.report.durability import DurabilityRow, lossy_interval
 from iotrial.report.fidelity import StandIn
 from iotrial.report.notation import utc
+from iotrial.report.rows import with_cells
 from iotrial.report.safety import LevelSafety, consequence_of_level, every_level
 from iotrial.report.within import changes_within
 from iotrial.stats.model import (
@@ -565,11 +566,7 @@ def report_json(document: Document, figures: Sequence[FigureFiles] | None = None
     )
     report = Report(
         _trial(document, figures),
-        [
-            _effect(one, document.trial.header.study, varies=bool(row.cells) and one is row.effect)
-            for row in document.effects
-            for one in (row.effect, *(one for one in row.answers if one is not row.effect))
-        ],
+        [_effect(row.effect, document.trial.header.study) for row in with_cells(document.effects)],
         [ControlFound.of(row.control) for row in document.controls],
         [Evidence.of(row, condition=row.condition.labels) for row in document.evidence],
         analysis.void,
@@ -627,10 +624,9 @@ def _trial(document: Document, figures: Sequence[FigureFiles] | None) -> Trial:
     )
 
 
-def _effect(effect: Effect, study: Study, *, varies: bool) -> EffectFound:
+def _effect(effect: Effect, study: Study) -> EffectFound:
     return EffectFound.of(
         effect,
-        conclusion=Conclusion.VARIES if varies else effect.conclusion,
         **ratio_or_difference(effect.value, by_ratio=effect.scale is Scale.LOG),
         slow_runs=None if effect.slow_runs is None else SlowRunsFound.of(effect.slow_runs),
         level_safety=consequence_of_level(study, effect.factor, effect.level),

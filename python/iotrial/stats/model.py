@@ -182,7 +182,8 @@ class Effect:
     If the verdict is *equivalent*, ``low`` and ``high`` are ``bounds``, the one-sided bounds that it rests on;
     ``two_sided`` is always the two-sided interval.
 
-    ``kind`` is ``main``, ``interaction`` or ``pooled`` (the mean over the conditions of a workload, ``condition`` empty).
+    ``kind`` is ``main``, ``cell`` (a main effect at one level of another factor, which ``condition`` names), ``interaction``
+    or ``pooled`` (the mean over the conditions of a workload, ``condition`` empty).
     ``aliases`` are interactions that the design cannot separate from this one. ``leaning``, ``skewed`` and ``bounds``
     (ratios) are those of ``Interval``. ``blocks`` counts the contrasts it is based on: one per block, or one for each
     repeat in the stretches of a study with whole plots. ``margin`` is relative. ``agree``, of a pooled effect: whether
@@ -192,7 +193,7 @@ class Effect:
     typical runs does not show (``stats.beyond_typical``); ``means`` is the mean run, which *equivalent* is about as well.
     ``statistic`` is the response's: the statistic of an arm's runs that is compared. ``plain_beyond``: the relative
     effect that the interval must exceed for a plain word; the margin once the injected slowdown was seen, before that the
-    slowdown.
+    slowdown. ``averaged``, of a main effect: another factor changes it, and the effects of kind ``cell`` are the answer.
     """
 
     kind: str
@@ -235,6 +236,7 @@ class Effect:
     two_sided: tuple[float | None, float | None] | None = None
     skewed: bool = False
     plain_beyond: float | None = None
+    averaged: bool = False
 
     @property
     def not_tried(self) -> str:
@@ -245,7 +247,7 @@ class Effect:
     @property
     def conclusion(self) -> Conclusion:
         """The conclusion that interval, margin and scale allow. This is the only place that derives it."""
-        if self.agree is False and self.verdict is not Verdict.INCONCLUSIVE:
+        if self.averaged or (self.agree is False and self.verdict is not Verdict.INCONCLUSIVE):
             return Conclusion.VARIES
         match self.verdict:
             case Verdict.INCONCLUSIVE:
