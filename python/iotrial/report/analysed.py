@@ -45,10 +45,10 @@ class Level:
 class Analysed:
     """One trial, analysed at ``alpha / share``. ``number`` is 0 for a packed trial that is not in the store.
 
-    ``effects`` holds the primary effects of every kind, cells before the main effect that they answer, and the pooled effects. ``machine`` and ``lab`` map names to
-    facts in words. ``alpha`` is the trial's own, undivided. ``does`` describes, by name, what the workloads do and what
-    the levels set: two trials may use the same labels for different things. ``risks`` lists the levels that put data at
-    risk, and how.
+    ``effects`` holds the primary effects of every kind, cells before the main effect that they answer, and the pooled
+    effects. ``machine`` and ``lab`` map names to facts in words. ``alpha`` is the trial's own, undivided. ``does``
+    describes, by name, what the workloads do and what the levels set: two trials may use the same labels for different
+    things. ``risks`` lists the levels that put data at risk, and how.
     """
 
     id: str

@@ -209,7 +209,7 @@ def _tally(effects: Sequence[Effect], conditions: Conditions) -> str:
     """Summarise many levels that do not agree: the number of each conclusion, and the largest effect."""
     parts = []
     for words, found in _by_words(effects):
-        left = _left_open(found) if words == Conclusion.UNDECIDED.words else ""
+        left = _left_open(found) if found[0].verdict is Verdict.INCONCLUSIVE else ""
         parts.append(f"{len(found)} {words}{_typical_only(found)}{left}")
     numbers = joined(parts)
     text = f"{counted(len(effects), 'comparison')}: {numbers}"
@@ -242,6 +242,8 @@ def _left_open(undecided: Sequence[Effect]) -> str:
 
     Empty unless all undecided effects have bounds.
     """
+    if not_tried := _not_tried(undecided):
+        return f" ({not_tried})"
     if not undecided or any(
         e.scale is Scale.DIFFERENCE or e.low is None or e.high is None for e in undecided
     ):
@@ -304,7 +306,12 @@ def _margin_excluded(effects: Sequence[Effect], margin: float) -> str:
 
 
 def _undecided(effects: Sequence[Effect]) -> str:
-    """Return e.g. "undecided. Effects from -12.5 % to +5.8 % remain possible", and why if their width is not the reason."""
+    """Return e.g. "undecided. Effects from -12.5 % to +5.8 % remain possible", and why if their width is not the reason.
+
+    "not tried: ..." if no run could feel the setting.
+    """
+    if not_tried := _not_tried(effects):
+        return f"not tried: {not_tried}"
     reasons = Counter(effect.reason for effect in effects if effect.reason not in (None, _TOO_WIDE))
     because = f" ({_because(str(reasons.most_common(1)[0][0]))})" if reasons else ""
     unbounded = sum(effect.low is None or effect.high is None for effect in effects)
@@ -321,6 +328,15 @@ def _undecided(effects: Sequence[Effect]) -> str:
         ).append(effect)
     left = ". ".join(still_possible(_hull(alike)) for alike in by_unit.values())
     return f"undecided{because}" if reasons and _inside(effects) else f"undecided{because}. {left}"
+
+
+def _not_tried(effects: Sequence[Effect]) -> str:
+    """Return why no run could feel the settings; empty if a run could feel one of them."""
+    return (
+        joined(dict.fromkeys(escape(one.not_tried) for one in effects))
+        if all(one.not_tried for one in effects)
+        else ""
+    )
 
 
 def _because(reason: str) -> str:

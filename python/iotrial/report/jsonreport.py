@@ -189,8 +189,9 @@ class EffectFound(JsonObject, frozen=True, kw_only=True):
             "differ by more (means.equivalent is false); equivalent_capped where means are compared: it holds for "
             "means in which no run counts as more than means.cap times the typical one; "
             "equivalent_more_slow_runs and equivalent_fewer_slow_runs where the whole interval is inside "
-            "the margin but one side has more slow runs; varies where a pooled effect would hide that "
-            "conditions do not agree (agree is false)."
+            "the margin but one side has more slow runs; not_tried where no run could feel the "
+            "setting; varies where a pooled effect would hide that "
+            "conditions do not agree (agree is false), or where the cells of a main effect are the answer."
         ),
     ]
     agree: Annotated[

@@ -434,7 +434,7 @@ def _tone(effects: Sequence[Effect], *, screen: bool) -> Tone:
         words = loud  # a screen is about the settings that have an effect
     if words and words <= EQUIVALENT_WORDS:
         return Tone.EQUIVALENT
-    if words == {Conclusion.UNDECIDED.words}:
+    if all(effect.conclusion.open for effect in effects):
         return Tone.UNDECIDED
     if words and words <= {Conclusion.FASTER, Conclusion.BETTER}:
         return Tone.FASTER

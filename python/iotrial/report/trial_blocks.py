@@ -291,7 +291,7 @@ def rank_of(effect: Effect) -> int:
     """Return the rank of an effect's row: a table that must be cut loses the highest ranks first."""
     if effect.conclusion.equivalent:
         return EQUIVALENT
-    return UNDECIDED if effect.conclusion is Conclusion.UNDECIDED else DECISIVE
+    return UNDECIDED if effect.conclusion.open else DECISIVE
 
 
 def _verdict(row: EffectRow, *, valid: bool) -> Cell:
@@ -706,6 +706,7 @@ GLOSSARY: tuple[tuple[str, str], ...] = (
         "detectably faster or slower",
         "Equivalent, but not equal: there is a difference, smaller than the chosen margin.",
     ),
+    ("not tried", "No run could feel the setting: the reason follows."),
     ("undecided", "None of these. The interval still shows which effects are excluded."),
     ("invalid", "The trial's own controls failed, so it gives no verdict."),
     ("margin", "The smallest relative effect that the user cares about, fixed before the trial."),

@@ -60,6 +60,7 @@ class Conclusion(StrEnum):
     EQUIVALENT_MORE_SLOW_RUNS = "equivalent_more_slow_runs"
     EQUIVALENT_FEWER_SLOW_RUNS = "equivalent_fewer_slow_runs"
     UNDECIDED = "undecided"
+    NOT_TRIED = "not_tried"
     VARIES = "varies"
 
     @property
@@ -83,6 +84,11 @@ class Conclusion(StrEnum):
         return self in (Conclusion.EQUIVALENT_MORE_SLOW_RUNS, Conclusion.EQUIVALENT_FEWER_SLOW_RUNS)
 
     @property
+    def open(self) -> bool:
+        """True if nothing is shown: the effect is undecided, or no run could feel the setting."""
+        return self in (Conclusion.UNDECIDED, Conclusion.NOT_TRIED)
+
+    @property
     def words(self) -> str:
         """Text for reports, e.g. "probably slower". Detectability of an equivalent effect is reported separately."""
         if self is Conclusion.VARIES:
@@ -99,8 +105,8 @@ class Conclusion(StrEnum):
     @property
     def tone(self) -> str:
         """CSS class for its colour on a page; a merely probable effect never gets that of a plain direction."""
-        if self.equivalent:
-            return "equivalent"
+        if self.equivalent or self.open:
+            return "equivalent" if self.equivalent else "undecided"
         return "probable" if self.probable or self.only_typically or self is Conclusion.VARIES else self.words
 
 
@@ -251,7 +257,7 @@ class Effect:
             return Conclusion.VARIES
         match self.verdict:
             case Verdict.INCONCLUSIVE:
-                return Conclusion.UNDECIDED
+                return Conclusion.NOT_TRIED if self.not_tried else Conclusion.UNDECIDED
             case Verdict.EQUIVALENT if self.slow_runs is not None and self.slow_runs.differ:
                 more = self.slow_runs.difference > 0.0
                 return Conclusion.EQUIVALENT_MORE_SLOW_RUNS if more else Conclusion.EQUIVALENT_FEWER_SLOW_RUNS
