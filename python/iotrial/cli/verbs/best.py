@@ -53,6 +53,7 @@ from iotrial.store.model import Continuation, StoredTrial, TrialState
 from iotrial.study.catalogue import find
 from iotrial.study.model import BEST, TODAY, Design, DesignKind, Factor, Role, Scale, Study
 from iotrial.study.reader import read_study
+from iotrial.study.select import held
 from iotrial.tune.search import Proposals
 from iotrial.tune.space import ALL, Choice, Space, space_of_factors, space_of_settings
 from iotrial.tune.stages import (
@@ -449,13 +450,9 @@ def _of_study(
             f"study {study.name}: its first response is not compared by ratio, so no setting can win"
         )
     factors = [f for f in study.treatment_factors if not over or f.name in over]
-    fixed = [
-        setting
-        for factor in study.treatment_factors
-        if factor not in factors
-        for setting in factor.level(factor.reference).settings
-    ]
-    chosen = structs.replace(chosen, fixed=(*chosen.fixed, *fixed))
+    chosen = held(
+        chosen, [f for f in chosen.treatment_factors if f.name not in {one.name for one in factors}]
+    )
     return chosen, space_of_factors(factors, allowed=frozenset(over)), replace(request, conditions={})
 
 
