@@ -216,6 +216,11 @@ def test_an_unfinished_race_says_what_it_has_shown_and_not_that_today_may_be_bes
     ]
     raced = unfinished({"one": 0.48, "other": 1.0, "both": 0.43})
     said = race_finding(raced, effects, asked, margin=0.05)
-    assert said == "partial answer: with one, it takes 52 % less time than today [-60, -46]; 2 others may be better"
+    assert (
+        said
+        == "partial answer: with one, it takes 52 % less time than today [-60, -46]; 2 others may be better"
+    )
     nothing = [replace(one, verdict=Verdict.INCONCLUSIVE) for one in effects]
-    assert race_finding(raced, nothing, asked, margin=0.05).startswith("undecided: of 4 settings, 4 may still")
+    assert race_finding(raced, nothing, asked, margin=0.05).startswith(
+        "undecided: of 4 settings, 4 may still"
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -41,14 +40,10 @@ def run_trial(
     store, ended = carry_out(
         study, request, quiet=outputs.as_json, page=outputs.page, sample_s=sample_s, options=options
     )
-    if ended.fewer is not None:
+    while ended.fewer is not None:
         labels, left_s = ended.fewer
-        store, ended = carry_out(
-            with_levels(study, labels, time_s=left_s),
-            replace(request, fewer=False),
-            quiet=outputs.as_json,
-            agreed=True,
-        )
+        study = with_levels(study, labels, time_s=left_s)
+        store, ended = carry_out(study, request, quiet=outputs.as_json, agreed=True)
     return conclude(store, ended, outputs)
 
 

@@ -158,7 +158,7 @@ def _all_alike(
             size = SIZE_OPEN if effects[0].conclusion.probable else ""
             most = max(effects, key=strength)
             largest = f"largest effect: {effect_of(most)}"
-            if where:
+            if where and len({conditions.of_effect(e).key for e in effects}) > 1:
                 largest += conditions.of_effect(most).behind
             if all(is_speed(effect) for effect in effects):
                 return f"{names} are {words} than {_references(groups)}{where}{size}; {largest}"
@@ -179,13 +179,13 @@ def _clause(group: Setting, conditions: Conditions, *, margin: float) -> str:
         case Verdict.EQUIVALENT:
             though = f", though detectably {escape(first.detectably)}" if first.detectably else ""
             excluded = f"{_beyond(group.effects, margin)} are excluded"
-            return f"{name} is {_same(group.effects)}{though}: {size_of(first)}, {excluded}"
+            return f"{name} is {_same(group.effects)}{where}{though}: {size_of(first)}, {excluded}"
         case Verdict.INCONCLUSIVE:
             return f"{name} vs {reference}{where}: {_undecided(group.effects)}"
         case _ if several:
             return f"{statement(first)}{where}: {_span(group.effects)}"
         case _:
-            return direction_and_size(first)
+            return f"{direction_and_size(first)}{where}"
 
 
 def _mixture(effects: Sequence[Effect], conditions: Conditions) -> str:
@@ -400,10 +400,11 @@ def _references(groups: Sequence[Setting]) -> str:
 
 
 def _where(effects: Sequence[Effect], conditions: Conditions) -> str:
-    """Return e.g. " in all 8 conditions (cache cold and warm, size 4 KiB and 1 MiB)"; "" if there is only one."""
+    """Return e.g. " in all 8 conditions (cache cold and warm, size 4 KiB and 1 MiB)", " (workload read)" for one of several,
+    "" if the study has only one."""
     found = {c.key: c for c in (conditions.of_effect(e) for e in effects)}
     if len(found) < 2:
-        return ""
+        return next(iter(found.values())).behind
     labels: dict[str, dict[str, None]] = {}
     for condition in sorted(found.values(), key=lambda c: c.order):
         for name, text in condition.parts:

@@ -120,9 +120,10 @@ class ControlRow:
         control = self.control
         if not control.passed:
             return ""
+        seen = control.kind == "positive" and control.told_from_zero
         if control.low is None and control.high is None:
-            return "too few blocks"
-        return "not seen yet" if control.kind == "positive" and not control.told_from_zero else ""
+            return "seen, no interval yet" if seen else "too few blocks"
+        return "not seen yet" if control.kind == "positive" and not seen else ""
 
 
 @dataclass(frozen=True, slots=True)

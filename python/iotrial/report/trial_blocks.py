@@ -516,6 +516,8 @@ def _controls(document: Document) -> Iterator[Section]:
             state = Words("passed" if passed else "failed", "confirmed" if passed else "failed", badge=True)
             if passed and one.carry_over.held:
                 state = Words("suspected", "mixed", badge=True)
+            elif passed and not one.carry_over.blocks:
+                state = Words("too few blocks", "mixed", badge=True)
             before = one.carry_over.wash_in
             wash_in = "none" if before is None else f"{before.runs} x {before.before}"
             carried.append((one.condition.text, " ".join(texts), str(one.carry_over.blocks), wash_in, state))

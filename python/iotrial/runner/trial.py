@@ -80,6 +80,8 @@ VOIDS_TO_DROP = 20  # without one complete block in between
 Fewer = Mapping[str, Sequence[str]]
 #: after so many runs the time is judged, if they take so many seconds each at least
 MOST_FIRST, SLOW_S = 2, 1.0
+#: of the time that is left, for fewer levels: their runs may be longer than the first ones
+SURELY = 0.85
 
 
 class _FewerFirst(Exception):
@@ -626,7 +628,7 @@ class Conductor:
         rounds = max(0, math.floor((self._until_s - self.elapsed_s + round_s * done / every) / round_s))
         spent_s = self._limits.time_s - (self._until_s - round_s)
         prepared_s = (self._began_ns - self._time.began_ns) / 1e9
-        left = (self._until_s - self.elapsed_s - prepared_s) / round_s
+        left = SURELY * (self._until_s - self.elapsed_s - prepared_s) / round_s
         fewer = fewer_levels(self._plan, self._spec, left) if self._limits.fewer else None
         note = budget_note(
             self._plan, self._spec, round_s=round_s, rounds=rounds, spent_s=spent_s, fewer=fewer
