@@ -1,6 +1,7 @@
 """iotrial under its own power cuts: its store, undo journal, records of `apply`, `restore` and `revert`.
 
-    python benchmarks/powercut/itself.py [--drawn N] [--filesystem NAME] [--sector-bytes N] [--seed N] [trials | live | settings]
+    python benchmarks/powercut/itself.py [--drawn N] [--seed N] [--filesystem NAME] [--sector-bytes N]
+        [trials | live | settings]
 
 Everything that iotrial keeps is on a disk that logs; what it acknowledges is marked at the moment a call returns. After
 each cut the disk is recovered, the machine has another boot id, and `iotrial restore` or `revert` runs on it. Then:

@@ -81,7 +81,9 @@ def test_a_disk_that_is_unplugged_ends_its_trial_and_all_else_is_put_back(guest:
         guest.wait_until("test -e /run/ended && echo ended", "ended", 120)
         status, said = guest.read("/run/ended"), guest.read("/run/said")
         print(f"--- {kind}, {verb}: status {status}\n{said[-1500:]}")
-        why = "the lab has failed" if verb == "run" else f"the device {disk} is gone"  # a lab has a loop device
+        why = (
+            "the lab has failed" if verb == "run" else f"the device {disk} is gone"
+        )  # a lab has a loop device
         if status != "1" or why not in said or "Traceback" in said:
             problems.append(f"{verb}: status {status}")
         if runs(guest, "failure IS NOT NULL"):

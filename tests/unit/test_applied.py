@@ -564,7 +564,9 @@ def soon() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("soon")
-@pytest.mark.parametrize("name", ["etc/sysctl.d/50-a.conf", "etc/udev/rules.d/50-a.rules", "etc/tmpfiles.d/a.conf"])
+@pytest.mark.parametrize(
+    "name", ["etc/sysctl.d/50-a.conf", "etc/udev/rules.d/50-a.rules", "etc/tmpfiles.d/a.conf"]
+)
 @pytest.mark.parametrize("link", [None, "/dev/zero", "/dev/null"])
 def test_a_fifo_or_a_device_among_the_files_of_others_is_no_reason_to_hang(
     root: Path, name: str, link: str | None
@@ -609,7 +611,7 @@ def test_what_tuned_writes_is_on_the_disk_before_the_next_step(
     states = root / "etc/tuned/active_profile", root / "etc/tuned/profile_mode"
 
     def synced(descriptor: int) -> None:
-        unsynced.discard(Path(os.readlink(f"/proc/self/fd/{descriptor}").removesuffix(DRAFT)))
+        unsynced.discard(Path(str(Path(f"/proc/self/fd/{descriptor}").readlink()).removesuffix(DRAFT)))
 
     def run(*argv: str, timeout_s: float = 60) -> None:
         FakeMachine.run(machine, *argv)

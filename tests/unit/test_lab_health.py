@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from pathlib import Path
 from typing import Any, cast
 
@@ -47,6 +46,8 @@ def test_a_disk_that_is_gone_is_named(tmp_path: Path, gone: str, name: str) -> N
     for disk in ("sda", "cciss!c0d1"):
         (tmp_path / disk).touch()
     check(place, "the work failed")
-    os.unlink(tmp_path / gone)
-    with pytest.raises(LabError, match=rf"folder /data: the device {name} is gone; noticed at: the work failed"):
+    (tmp_path / gone).unlink()
+    with pytest.raises(
+        LabError, match=rf"folder /data: the device {name} is gone; noticed at: the work failed"
+    ):
         check(place, "the work failed")

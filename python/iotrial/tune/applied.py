@@ -564,7 +564,7 @@ class Records:
                     who = "another process" if holder is None else f"process {holder.pid}"
                     raise Busy(
                         f"{who} has been changing kept settings for {HELD_S:.0f} s",
-                        hint="if it was stopped (Ctrl-Z), `fg` continues it; after kill -9, `iotrial revert` takes its changes back",
+                        hint="if it was stopped (Ctrl-Z), `fg` continues it; after kill -9 `iotrial revert` undoes it",
                     )
             own = identity()
             with suppress(OSError):  # on a full disk the holder is not known
