@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from iotrial.knobs.declaration import Safety, consequence_of
-from iotrial.report.notation import counted, joined, percent, plain, some
+from iotrial.report.notation import counted, joined, percent, some
 from iotrial.report.phrases import label, size_in_words, size_of
 from iotrial.report.safety import NO_RISKS, Risks, changed, setting_name
 from iotrial.stats.model import Conclusion, Effect, Left, Race, Verdict
@@ -304,10 +304,8 @@ def race_rows(race: Race, effects: Sequence[Effect]) -> Iterator[tuple[str, str,
         own = found.get(one.arm)
         if one.arm == race.reference:
             effect = "reference"
-        elif own is not None and (own.low is not None or own.high is not None):
-            effect = size_of(own)
         else:
-            effect = "" if one.effect is None else f"{plain(math.exp(one.effect))} times, no interval yet"
+            effect = "" if own is None or own.value is None else size_of(own)
         if one.left is not None:
             stands = _WHY[one.left].format(label(one.because_of or ""))
         else:

@@ -97,13 +97,16 @@ def _shared(words: Iterable[str]) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
-def finding(effects: Sequence[Effect], conditions: Conditions, *, margin: float) -> str:
-    """Return the clause, without a capital or a full stop; ``effects`` holds at least one."""
+def finding(effects: Sequence[Effect], conditions: Conditions, *, margin: float, placed: bool = False) -> str:
+    """Return the clause, without a capital or a full stop; ``effects`` holds at least one.
+
+    ``placed``: effects in other conditions are described elsewhere, so the condition of a single effect is named.
+    """
     groups = _settings(effects)
     words = None if any(group.words is None for group in groups) else _shared(str(g.words) for g in groups)
     if len(groups) > 1 and words is not None:
         return _all_alike(groups, effects, words, conditions, margin=margin)
-    clauses = [_clause(group, conditions, margin=margin) for group in groups]
+    clauses = [_clause(group, conditions, margin=margin, placed=placed) for group in groups]
     if len(groups) > 1 and (len(groups) > _MOST_CLAUSES or sum(map(len, clauses)) > _LONGEST):
         return _tally(effects, conditions)
     return "; ".join(clauses)
@@ -158,7 +161,7 @@ def _all_alike(
             size = SIZE_OPEN if effects[0].conclusion.probable else ""
             most = max(effects, key=strength)
             largest = f"largest effect: {effect_of(most)}"
-            if where and len({conditions.of_effect(e).key for e in effects}) > 1:
+            if where:
                 largest += conditions.of_effect(most).behind
             if all(is_speed(effect) for effect in effects):
                 return f"{names} are {words} than {_references(groups)}{where}{size}; {largest}"
@@ -166,11 +169,11 @@ def _all_alike(
             return f"{subject} is {words} under {names} than under {references}{where}{size}; {largest}"
 
 
-def _clause(group: Setting, conditions: Conditions, *, margin: float) -> str:
+def _clause(group: Setting, conditions: Conditions, *, margin: float, placed: bool = False) -> str:
     """Describe one level against its reference."""
     first, several = group.effects[0], len(group.effects) > 1
     name, reference = level_name(first), label(group.reference)
-    where = _where(group.effects, conditions)
+    where = _where(group.effects, conditions) or (conditions.of_effect(first).behind if placed else "")
     if group.words is None:
         return f"{name} vs {reference}: {_mixture(group.effects, conditions)}"
     match first.verdict:
@@ -400,11 +403,10 @@ def _references(groups: Sequence[Setting]) -> str:
 
 
 def _where(effects: Sequence[Effect], conditions: Conditions) -> str:
-    """Return e.g. " in all 8 conditions (cache cold and warm, size 4 KiB and 1 MiB)", " (workload read)" for one of several,
-    "" if the study has only one."""
+    """Return e.g. " in all 8 conditions (cache cold and warm, size 4 KiB and 1 MiB)"; "" if there is only one."""
     found = {c.key: c for c in (conditions.of_effect(e) for e in effects)}
     if len(found) < 2:
-        return next(iter(found.values())).behind
+        return ""
     labels: dict[str, dict[str, None]] = {}
     for condition in sorted(found.values(), key=lambda c: c.order):
         for name, text in condition.parts:

@@ -212,7 +212,7 @@ def summarise(
     elif is_screen(study) and effects:
         clauses.append(screen_finding(effects, conditions, margin=margin, together=paired))
     elif effects:
-        clauses.append(finding(effects, conditions, margin=margin))
+        clauses.append(finding(effects, conditions, margin=margin, placed=bool(clauses)))
     found = "; ".join(clauses)
     note = risk_note(every, risks_of(study) if risks is None else risks, measured)
     tone = Tone.AT_RISK if note else Tone.MIXED if apart else _tone(every, screen=is_screen(study))
