@@ -190,4 +190,6 @@ def test_library_comparison_and_history_have_the_cells_and_no_verdict_of_the_ave
     first = summaries[0].effects[0]  # what the history of the study shows at first
     assert (first.kind, first.condition) == ("cell", {"interval": "off"})
     wide = next(one for one in made.effects if one.effect.factor == "age" and one.cells).cells[0].effect
-    assert first.low is not None and wide.low is not None and first.low <= wide.low  # at half of alpha
+    assert first.low is not None
+    assert wide.low is not None
+    assert first.low <= wide.low  # at half of alpha

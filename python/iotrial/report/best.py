@@ -302,10 +302,9 @@ def race_rows(race: Race, effects: Sequence[Effect]) -> Iterator[tuple[str, str,
     found = effects_of(race, effects)
     for one in sorted(race.places, key=lambda one: (one.left is not None, race.sign * (one.effect or 0.0))):
         own = found.get(one.arm)
+        effect = "" if own is None or own.value is None else size_of(own)
         if one.arm == race.reference:
             effect = "reference"
-        else:
-            effect = "" if own is None or own.value is None else size_of(own)
         if one.left is not None:
             stands = _WHY[one.left].format(label(one.because_of or ""))
         else:
