@@ -208,6 +208,7 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
             valid=valid,
             setup=Setup(header.study, header.lab, header.host),
             evidence=evidence,
+            apart=apart,
         ),
         evidence=evidence,
         controls=tuple(control_rows(analysis.controls, conditions)),

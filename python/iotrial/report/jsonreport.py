@@ -513,6 +513,7 @@ class ClaimHeld(JsonObject, frozen=True, forbid_unknown_fields=False):
         Meta(description="What a trial must have been to judge the claim: the words that will do, by fact."),
     ]
     cannot: Annotated[str | None, Meta(description="Why no trial of this study can judge the claim.")]
+    modelled: Annotated[bool, Meta(description="Whether a disk of the runs is a model of such a disk.")]
 
 
 class Report(JsonDocument, frozen=True):
@@ -682,6 +683,7 @@ def _claim(held: HeldClaim) -> ClaimHeld:
         outcome=held.outcome,
         why=held.why,
         cannot=held.claim.cannot or None,
+        modelled=held.modelled,
     )
 
 
