@@ -271,7 +271,7 @@ def test_every_value_shows_itself_in_three_ways(trial: iotrial.Trial) -> None:
         assert repr(value)
     page = trial._repr_html_()
     assert "<svg" in page
-    assert "2 slower, 2 faster, 1 typical runs equivalent and 1 undecided" in page
+    assert "4 of 6 comparisons differ, 1 undecided" in page
     assert "21 times as long" in page
     # colours come from the surrounding page, because the report's style sheet is not there
     assert "var(--ink)" not in page
