@@ -138,7 +138,7 @@ def points(drawn: str) -> list[float]:
 
 
 def test_the_first_turned_picture_is_the_still_one(matrix: Path, tmp_path: Path) -> None:
-    """Compare the corners of the squares as matplotlib drew them with those that the script draws from the
+    """Compare the corners of the squares of the still picture with those that the script draws from the
     same angle."""
     corners = "[...document.querySelector('.three svg').querySelectorAll('path')].map(path => path.getAttribute('d'))"
     with Browser(tmp_path / "profile") as browser:
