@@ -16,17 +16,15 @@ from iotrial.report.chart import (
     FONT,
     NARROW,
     WIDE,
-    Area,
     Chart,
     Curve,
-    Interval,
+    Entry,
     Points,
     Rule,
     Text,
     distinct,
     fitted,
     key,
-    Entry,
     plot,
     sheet,
     standalone,
@@ -137,7 +135,13 @@ def test_a_value_of_zero_has_no_place_on_a_logarithmic_axis() -> None:
 def test_no_line_and_no_point_leaves_the_plot() -> None:
     x = np.linspace(0, 10, 50)
     y = 5 + 40 * np.sin(x)
-    marks = [Curve(x, y, "ink"), Points(x, y, "ink"), Area(x, y, 2 * y, "ink"), Rule(99.0), Rule(-99.0, level=True)]
+    marks = [
+        Curve(x, y, "ink"),
+        Points(x, y, "ink"),
+        Curve(x, y, "ink", fill="ink"),
+        Rule(99.0),
+        Rule(-99.0, level=True),
+    ]
     svg = root(plot("p", Axis(2, 8), Axis(0, 10), marks, description=""))
     for path in svg.iter("path"):
         if path.get("class") in ("line", None):
@@ -188,10 +192,13 @@ def test_an_open_end_is_an_arrow_and_a_finite_end_outside_is_two_strokes() -> No
 def test_an_interval_lies_where_its_numbers_are_on_the_axis() -> None:
     svg = drawn([IntervalRow("a", 0.5, 0.8, 1.0), IntervalRow("b", 1.0, 1.5, 2.0)])
     a, b = places(svg)
-    assert a and b
+    assert a is not None
+    assert b is not None
     assert a[1] == pytest.approx(b[0], abs=0.1)
     assert b[1] - b[0] == pytest.approx(a[1] - a[0], abs=0.2), "halving and doubling are as far from 1"
-    ticks = {"".join(t.itertext()): float(t.get("x", "nan")) for t in svg.iter("text") if t.get("class") == "tick"}
+    ticks = {
+        "".join(t.itertext()): float(t.get("x", "nan")) for t in svg.iter("text") if t.get("class") == "tick"
+    }
     assert ticks["1"] == pytest.approx(a[1], abs=0.1)
     dots = [float(circle.get("cx", "nan")) for circle in svg.iter("circle")]
     assert dots[0] == pytest.approx(a[1] + (a[1] - a[0]) * math.log(0.8) / math.log(2), abs=0.2)
@@ -201,7 +208,8 @@ def test_one_uncertain_interval_does_not_flatten_the_others() -> None:
     rows = [IntervalRow(f"{n}", 0.97, 0.99 + n / 500, 1.03, undecided=True) for n in range(9)]
     alone = places(drawn(rows))[0]
     beside = places(drawn([*rows, IntervalRow("wild", 0.001, 50.0, 1e5, undecided=True)]))[0]
-    assert alone and beside
+    assert alone is not None
+    assert beside is not None
     assert beside[1] - beside[0] > 0.3 * (alone[1] - alone[0])
 
 
@@ -213,10 +221,12 @@ def test_a_decided_effect_is_inside_however_large() -> None:
     assert low < numbers(estimate.get("d", ""))[2] < high
 
 
-def test_no_line_runs_through_text_and_no_text_over_another(
-) -> None:
+def test_no_line_runs_through_text_and_no_text_over_another() -> None:
     long = "read_ahead_kb 1024, scheduler mq-deadline, and a condition that is long: workload random, size 16 KiB"
-    rows = [IntervalRow(f"{long} {n}", 0.9, 1.0, 1.1, "1.000 [0.900, 1.100]", "typical runs equivalent") for n in range(4)]
+    rows = [
+        IntervalRow(f"{long} {n}", 0.9, 1.0, 1.1, "1.000 [0.900, 1.100]", "typical runs equivalent")
+        for n in range(4)
+    ]
     for narrow in (False, True):
         svg = drawn(rows, narrow=narrow, title=f"What {long} does")
         width = NARROW if narrow else WIDE
@@ -237,7 +247,10 @@ def test_no_line_runs_through_text_and_no_text_over_another(
 
 
 def test_every_row_has_its_verdict_on_a_phone() -> None:
-    rows = [IntervalRow(f"row {n}", 0.9, 1.0, 1.1, "1.0", word) for n, word in enumerate(("faster", "undecided", "⚠ slower"))]
+    rows = [
+        IntervalRow(f"row {n}", 0.9, 1.0, 1.1, "1.0", word)
+        for n, word in enumerate(("faster", "undecided", "⚠ slower"))
+    ]
     words = {words for *_, words in texts(drawn(rows, narrow=True))}
     assert {"faster", "undecided", "⚠ slower"} <= words
 
@@ -248,7 +261,8 @@ def test_an_interval_without_numbers_says_so() -> None:
 
 @pytest.mark.parametrize("log", [True, False])
 @pytest.mark.parametrize(
-    "values", [(None, None, None), (1.0, 1.0, 1.0), (0.0, -1.0, math.inf), (1e-300, 1e300, None), (math.nan, 1.0, 2.0)]
+    "values",
+    [(None, None, None), (1.0, 1.0, 1.0), (0.0, -1.0, math.inf), (1e-300, 1e300, None), (math.nan, 1.0, 2.0)],
 )
 def test_wild_numbers_are_drawn_within_the_figure(values: tuple[float | None, ...], *, log: bool) -> None:
     rows = [IntervalRow("a", *values), IntervalRow("b", 0.9, 1.0, 1.1)]  # type: ignore[arg-type]
@@ -274,7 +288,9 @@ def test_a_key_names_every_entry_and_stays_within_its_width() -> None:
 
 def test_every_chart_of_a_report_keeps_its_text_inside_and_apart() -> None:
     made = document(all_equivalent(), runs={"conditions": CONDITIONS, "blocks": 40, "histograms": True})
-    charts = [chart for figure in draw_figures(made).every() for chart in (*figure.parts, figure.narrow) if chart]
+    charts = [
+        chart for figure in draw_figures(made).every() for chart in (*figure.parts, figure.narrow) if chart
+    ]
     assert len(charts) > 8
     for chart in charts:
         boxes = list(texts(root(chart)))
@@ -289,7 +305,9 @@ def test_every_chart_of_a_report_keeps_its_text_inside_and_apart() -> None:
 
 def test_a_file_has_title_key_and_light_colours_and_refers_to_nothing() -> None:
     chart = plot("p", value_axis(0, 5, "s", "time"), Axis(0, 1), [Text(1, 0.5, "<b>")], description="d")
-    text = standalone("Title & more", "about", [chart, chart], [Entry("an arm", "arm-1", "s", "3 2")]).decode()
+    text = standalone(
+        "Title & more", "about", [chart, chart], [Entry("an arm", "arm-1", "s", "3 2")]
+    ).decode()
     svg = ElementTree.fromstring(text.encode())
     words = "".join(svg.itertext())
     assert "Title & more" in words
@@ -302,8 +320,10 @@ def test_a_file_has_title_key_and_light_colours_and_refers_to_nothing() -> None:
 
 
 def test_labels_of_a_page_are_text_and_colours_follow_its_style() -> None:
-    attack = "\"><script>x</script>\u202e\x1b"
-    page = plot("p", Axis(0, 1, title=attack), Axis(0, 1), [Text(0, 0, attack, "arm-3")], description=attack).inline
+    attack = '"><script>x</script>\u202e\x1b'
+    page = plot(
+        "p", Axis(0, 1, title=attack), Axis(0, 1), [Text(0, 0, attack, "arm-3")], description=attack
+    ).inline
     assert "<script" not in page
     assert "\x1b" not in page
     assert "\u202e" not in page

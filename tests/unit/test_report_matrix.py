@@ -14,8 +14,8 @@ from iotrial.report.blocks import Section, Table, View, shown_in
 from iotrial.report.document import Document, build_document
 from iotrial.report.matrices import cell_text, matrices_of, matrix_sentence, table_of
 from iotrial.report.matrix_figures import cell_opacity, matrix_figures
-from iotrial.report.scene import Box, can_be_drawn, named
 from iotrial.report.render import html_report, markdown_report, print_report
+from iotrial.report.scene import Box, can_be_drawn, named
 from iotrial.report.trial_blocks import trial_report
 from values import replace
 

@@ -91,7 +91,10 @@ def test_effects_have_the_same_key_only_if_they_compare_the_same() -> None:
 
 
 def test_trials_stand_in_their_order_each_with_its_numbers_and_a_link() -> None:
-    rows = [IntervalRow(f"2026-03-0{n}", 1.0 + n, 1.1 + n, 1.2 + n, f"trial {n}", href=f"trials/{n}") for n in range(1, 4)]
+    rows = [
+        IntervalRow(f"2026-03-0{n}", 1.0 + n, 1.1 + n, 1.2 + n, f"trial {n}", href=f"trials/{n}")
+        for n in range(1, 4)
+    ]
     axis = interval_axis(rows, log=True, unit="", margin=0.03)
     for drawn in trials_over_time("x", rows, axis, changes=[1], margin=0.03, what="x"):
         svg = ElementTree.fromstring(str(drawn))

@@ -1,8 +1,8 @@
 """Charts: marks with values and axes, and the one renderer that turns them into SVG.
 
 A :class:`Chart` is a few panes, rectangles with two axes and the marks in them. It is drawn in two ways: for a page, where
-colours are variables of its style sheet (so that it follows a dark screen), and as a file of its own in light colours. One unit is
-one CSS pixel, and all text has 12 pixels: a page never shows a chart larger than it is.
+colours are variables of its style sheet (so that it follows a dark screen), and as a file of its own in light colours. One
+unit is one CSS pixel, and all text has 12 pixels: a page never shows a chart larger than it is.
 
 Text is laid out by estimated widths, those of DejaVu Sans, the widest of the usual fonts: a reader's own font is narrower.
 Nothing leaves its pane: lines are cut at the edge, a point beyond it is a small triangle there.
@@ -15,6 +15,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -149,8 +150,14 @@ def wrapped(text: str, room: float, *, bold: bool = False) -> list[str]:
             continue
         if line:
             lines.append(line)
-        while len(word) > 1 and text_width(word[: int(room)], bold=bold) > room:  # no letter is narrower than a pixel
-            fits = next(n for n in range(min(len(word), int(room)), 0, -1) if n == 1 or text_width(word[:n], bold=bold) <= room)
+        while (
+            len(word) > 1 and text_width(word[: int(room)], bold=bold) > room
+        ):  # no letter is narrower than a pixel
+            fits = next(
+                n
+                for n in range(min(len(word), int(room)), 0, -1)
+                if n == 1 or text_width(word[:n], bold=bold) <= room
+            )
             lines.append(word[:fits])
             word = word[fits:]
         line = word
@@ -158,7 +165,7 @@ def wrapped(text: str, room: float, *, bold: bool = False) -> list[str]:
 
 
 def fitted(texts: Sequence[str], room: float, most: int, *, bold: bool = False) -> list[list[str]]:
-    """Return each text as at most ``most`` lines of ``room`` pixels; those that are longer are shortened, and stay different."""
+    """Return each text as at most ``most`` lines of ``room`` pixels; longer ones are shortened, and stay different."""
     share = 1.0
     lines = [wrapped(text[: int(most * room)], room, bold=bold) for text in texts]
     while any(len(one) > most for one in lines) and share > 0.2:
@@ -201,7 +208,7 @@ class Points:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A line through points, cut at the edges of the pane; NaN interrupts it. ``fill``: an area instead, closed."""
+    """A line through points, cut at the edges of the pane; NaN interrupts it. ``fill``: an area instead."""
 
     x: Sequence[float] | Floats
     y: Sequence[float] | Floats
@@ -210,17 +217,6 @@ class Curve:
     dash: str = ""
     opacity: float = 1.0
     fill: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Area:
-    """What lies between two curves over the same places."""
-
-    x: Floats
-    low: Floats
-    high: Floats
-    ink: str
-    opacity: float = 0.14
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,8 +248,8 @@ class Rule:
 class Interval:
     """An interval with its estimate, ``at`` a value of the other axis.
 
-    An end that is None has no bound: an arrow. A finite end beyond the axis is cut by two strokes. ``words`` is what a pointer
-    over it shows.
+    An end that is None has no bound: an arrow. A finite end beyond the axis is cut by two strokes. A pointer over
+    it shows the ``words``.
     """
 
     at: float
@@ -270,7 +266,7 @@ class Interval:
     thin: bool = False
 
 
-Mark = Text | Points | Curve | Area | Rect | Rule | Interval
+Mark = Text | Points | Curve | Rect | Rule | Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +341,10 @@ def arm_entries(arms: Sequence[Arm]) -> tuple[Entry, ...]:
 def swatch(arm: Arm) -> str:
     """Return an arm's line and mark as a small SVG, for a key written in HTML."""
     (entry,) = arm_entries((arm,))
-    marks = (Curve((0, 34), (6, 6), entry.ink, dash=entry.dash), Points((17,), (6,), entry.ink, entry.shape, 3.5, entry.hollow))
+    marks = (
+        Curve((0, 34), (6, 6), entry.ink, dash=entry.dash),
+        Points((17,), (6,), entry.ink, entry.shape, 3.5, entry.hollow),
+    )
     drawn = _content(Chart("", 34, 12, (sheet(34, 12, marks),), ""), lambda ink: f"var(--{ink})")
     return f'<svg viewBox="0 0 34 12" aria-hidden="true">{drawn}</svg>'
 
@@ -406,7 +405,12 @@ def plot(
 
     The ``height`` is without the key. ``right`` is left free on the right.
     """
-    heading = [line for text, bold in ((title, True), (y.title, False)) if text for line in wrapped(text, width, bold=bold)]
+    heading = [
+        line
+        for text, bold in ((title, True), (y.title, False))
+        if text
+        for line in wrapped(text, width, bold=bold)
+    ]
     top = 10 + LINE * len(heading)
     below = 22 + (LINE + 3 if x.title else 0)
     tall = height - top - below
@@ -431,19 +435,18 @@ def plot(
 # rendering
 
 Paint = Callable[[str], str]
-_POLYGONS = {
+Corners = tuple[tuple[float, float], ...]
+_POLYGONS: Mapping[str, Corners] = {
     "s": ((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)),
     "^": ((0, -1.1), (1.1, 0.9), (-1.1, 0.9)),
     "v": ((0, 1.1), (1.1, -0.9), (-1.1, -0.9)),
     "<": ((-1.2, 0), (0.9, -1.1), (0.9, 1.1)),
     ">": ((1.2, 0), (-0.9, -1.1), (-0.9, 1.1)),
     "D": ((0, -1.3), (1.3, 0), (0, 1.3), (-1.3, 0)),
-    "P": tuple(
-        (x / 3, y / 3)
-        for x, y in ((-1, -3), (1, -3), (1, -1), (3, -1), (3, 1), (1, 1), (1, 3), (-1, 3), (-1, 1), (-3, 1), (-3, -1), (-1, -1))
-    ),
-    "X": ((-1, -1), (-0.3, -1), (0, -0.5), (0.3, -1), (1, -1), (0.5, 0), (1, 1), (0.3, 1), (0, 0.5), (-0.3, 1), (-1, 1), (-0.5, 0)),
     "p": tuple((1.1 * math.sin(math.radians(72 * n)), -1.1 * math.cos(math.radians(72 * n))) for n in range(5)),
+    "P": ((-.3, -1), (.3, -1), (.3, -.3), (1, -.3), (1, .3), (.3, .3),
+          (.3, 1), (-.3, 1), (-.3, .3), (-1, .3), (-1, -.3), (-.3, -.3)),
+    "X": ((-1, -1), (-.3, -1), (0, -.5), (.3, -1), (1, -1), (.5, 0), (1, 1), (.3, 1), (0, .5), (-.3, 1), (-1, 1), (-.5, 0)),
 }  # fmt: skip
 
 
@@ -457,18 +460,27 @@ def _safe(text: str) -> str:
     return escape(visible(text))
 
 
+def _tag(name: str, content: str | None = None, **attributes: float | str | None) -> str:
+    """Return an element; attributes that are None or "" are left out, those of Python keywords end in an underscore."""
+    told = "".join(
+        f' {name.rstrip("_").replace("_", "-")}="{value if isinstance(value, str) else _n(value)}"'
+        for name, value in attributes.items()
+        if value is not None and value != ""
+    )
+    return f"<{name}{told}/>" if content is None else f"<{name}{told}>{content}</{name}>"
+
+
 def _through(points: Iterable[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{_n(x)} {_n(y)}" for x, y in points)
 
 
 def _shape(shape: str, x: float, y: float, size: float) -> str:
+    r, d = _n(size), _n(2 * size)
     if shape == "x":
-        far = _n(2 * size)
-        return f"M{_n(x - size)} {_n(y - size)}l{far} {far}m0-{far}l-{far} {far}"
-    corners = _POLYGONS.get(shape)
-    if corners is None:
-        return f"M{_n(x - size)} {_n(y)}a{_n(size)} {_n(size)} 0 1 0 {_n(2 * size)} 0a{_n(size)} {_n(size)} 0 1 0 {_n(-2 * size)} 0z"
-    return _through((x + size * dx, y + size * dy) for dx, dy in corners) + "z"
+        return f"M{_n(x - size)} {_n(y - size)}l{d} {d}m0-{d}l-{d} {d}"
+    if shape in _POLYGONS:
+        return _through((x + size * dx, y + size * dy) for dx, dy in _POLYGONS[shape]) + "z"
+    return f"M{_n(x - size)} {_n(y)}a{r} {r} 0 1 0 {d} 0a{r} {r} 0 1 0-{d} 0z"
 
 
 def _content(chart: Chart, paint: Paint) -> str:
@@ -480,213 +492,241 @@ class _Painter:
 
     def __init__(self, chart: Chart, pane: Pane, paint: Paint) -> None:
         self._chart, self._pane, self._paint = chart, pane, paint
+        self._right, self._bottom = pane.left + pane.width, pane.top + pane.height
 
     def parts(self) -> Iterator[str]:
-        pane = self._pane
-        for mark in pane.marks:
-            if isinstance(mark, Rect) and mark.fill == BAND:
-                yield self._rect(mark)
+        """Yield the elements: bands, lines of the grid, then all other marks in their order."""
+        bands = [mark for mark in self._pane.marks if isinstance(mark, Rect) and mark.fill == BAND]
+        for band in bands:
+            yield self._rect(band)
         yield from self._grid()
-        for mark in pane.marks:
+        for mark in self._pane.marks:
             match mark:
                 case Text():
                     yield self._text(mark)
                 case Points():
                     yield from self._points(mark)
                 case Curve():
-                    yield from self._line(mark)
-                case Area():
-                    yield self._area(mark)
-                case Rect():
-                    if mark.fill != BAND:
-                        yield self._rect(mark)
+                    yield from self._curve(mark)
                 case Rule():
-                    yield self._rule(mark)
+                    yield from self._rule(mark)
                 case Interval():
                     yield self._interval(mark)
-
-    # places
+                case Rect() if mark.fill != BAND:
+                    yield self._rect(mark)
 
     def _xs(self, values: Sequence[float] | Floats) -> Floats:
         return self._pane.left + self._pane.width * self._pane.x.shares(values)
 
     def _ys(self, values: Sequence[float] | Floats) -> Floats:
-        return self._pane.top + self._pane.height * (1.0 - self._pane.y.shares(values))
+        return self._bottom - self._pane.height * self._pane.y.shares(values)
 
-    # marks
+    def _within(self, xs: Floats, ys: Floats) -> tuple[Floats, Floats]:
+        return np.clip(xs, self._pane.left, self._right), np.clip(ys, self._pane.top, self._bottom)
 
     def _grid(self) -> Iterator[str]:
-        pane, line = self._pane, self._paint(RULE)
-        right, bottom = pane.left + pane.width, pane.top + pane.height
-        xs, ys = (self._xs([v for v, _ in pane.x.ticks]).tolist(), self._ys([v for v, _ in pane.y.ticks]).tolist())
-        lines = [f"M{_n(x)} {_n(pane.top)}V{_n(bottom)}" for x in xs if pane.x.grid]
-        lines += [f"M{_n(pane.left)} {_n(y)}H{_n(right)}" for y in ys if pane.y.grid]
+        pane = self._pane
+        xs = self._xs([value for value, _ in pane.x.ticks]).tolist()
+        ys = self._ys([value for value, _ in pane.y.ticks]).tolist()
+        lines = [f"M{_n(x)} {_n(pane.top)}V{_n(self._bottom)}" for x in xs if pane.x.grid]
+        lines += [f"M{_n(pane.left)} {_n(y)}H{_n(self._right)}" for y in ys if pane.y.grid]
         if xs and pane.x.labelled:
-            lines.append(f"M{_n(pane.left)} {_n(bottom)}H{_n(right)}")
+            lines.append(f"M{_n(pane.left)} {_n(self._bottom)}H{_n(self._right)}")
         if lines:
-            yield f'<path class="grid" d="{"".join(lines)}" fill="none" stroke="{line}"/>'
-        if pane.x.labelled:
-            for x, (_, label) in zip(xs, pane.x.ticks, strict=True):
-                half = text_width(label) / 2
-                at = min(max(x, half), self._chart.width - half)
-                yield self._words(at, bottom + 13, label, MUTED, "middle", kind="tick")
-        if pane.y.labelled:
-            for y, (_, label) in zip(ys, pane.y.ticks, strict=True):
-                yield self._words(pane.left - 6, y, label, MUTED, "end", kind="tick")
+            yield _tag("path", class_="grid", d="".join(lines), fill="none", stroke=self._paint(RULE))
+        for x, (_, label) in zip(xs, pane.x.ticks, strict=True) if pane.x.labelled else ():
+            half = text_width(label) / 2
+            at = min(max(x, half), self._chart.width - half)
+            yield self._words(at, self._bottom + 13, label, MUTED, "middle", class_="tick")
+        for y, (_, label) in zip(ys, pane.y.ticks, strict=True) if pane.y.labelled else ():
+            yield self._words(pane.left - 6, y, label, MUTED, "end", class_="tick")
 
-    def _words(
-        self, x: float, y: float, text: str, ink: str, anchor: str, *, more: str = "", kind: str = ""
-    ) -> str:
+    def _words(self, x: float, y: float, text: str, ink: str, anchor: str, **more: str | None) -> str:
         """Write a text whose middle is at this height."""
-        style = f' class="{kind}"' if kind else ""
-        fixed = "" if anchor == "start" else f' text-anchor="{anchor}"'
-        return f'<text{style} x="{_n(x)}" y="{_n(y + 4.2)}" fill="{self._paint(ink)}"{fixed}{more}>{_safe(text)}</text>'
+        side = None if anchor == "start" else anchor
+        return _tag("text", _safe(text), x=x, y=y + 4.2, fill=self._paint(ink), text_anchor=side, **more)
 
     def _text(self, mark: Text) -> str:
         (x,), (y,) = self._xs([mark.x]), self._ys([mark.y])
-        more = ' font-weight="600"' * mark.bold + ' font-style="italic"' * mark.italic
-        if mark.halo:
-            more += f' stroke="{self._paint(PAPER)}" stroke-width="4" paint-order="stroke"'
-        return self._words(x + mark.dx, y + mark.dy, mark.text, mark.ink, mark.anchor, more=more)
+        halo = (
+            {"stroke": self._paint(PAPER), "stroke_width": "4", "paint_order": "stroke"} if mark.halo else {}
+        )
+        weight, style = "600" if mark.bold else None, "italic" if mark.italic else None
+        return self._words(
+            x + mark.dx, y + mark.dy, mark.text, mark.ink, mark.anchor, font_weight=weight, font_style=style, **halo
+        )  # fmt: skip
 
     def _points(self, mark: Points) -> Iterator[str]:
         """Draw all marks as one path; those beyond the pane are triangles at its edge."""
-        pane = self._pane
         xs, ys = self._xs(mark.x), self._ys(mark.y)
-        right, bottom = pane.left + pane.width, pane.top + pane.height
         known = np.isfinite(xs) & np.isfinite(ys)
-        slack = 0.6
-        inside = known & (xs >= pane.left - slack) & (xs <= right + slack) & (ys >= pane.top - slack) & (ys <= bottom + slack)
-        drawn = [_shape(mark.shape, x, y, mark.size) for x, y in zip(xs[inside].tolist(), ys[inside].tolist(), strict=True)]
-        ink = self._paint(mark.ink)
-        opacity = f' opacity="{mark.opacity:g}"' if mark.opacity < 1 else ""
-        if drawn:
-            if mark.shape == "x":
-                look = f'fill="none" stroke="{ink}" stroke-width="1.2"'
-            elif mark.hollow:
-                look = f'fill="{self._paint(PAPER)}" stroke="{ink}" stroke-width="1.3"'
-            else:
-                look = f'fill="{ink}"'
-            yield f'<path class="points" d="{"".join(drawn)}" {look}{opacity}/>'
-        beyond = known & ~inside
-        edges = []
-        for x, y in zip(xs[beyond].tolist(), ys[beyond].tolist(), strict=True):
-            at, level = min(max(x, pane.left), right), min(max(y, pane.top), bottom)
-            shape = "^" if y < level else "v" if y > level else "<" if x < at else ">"
-            edges.append(_shape(shape, at, level, 3))
+        xs, ys = xs[known], ys[known]
+        at, level = self._within(xs, ys)
+        inside = (np.abs(xs - at) < 0.6) & (np.abs(ys - level) < 0.6)
+        ink, opacity = self._paint(mark.ink), f"{mark.opacity:g}" if mark.opacity < 1 else None
+        drawn = [
+            _shape(mark.shape, x, y, mark.size)
+            for x, y in zip(at[inside].tolist(), level[inside].tolist(), strict=True)
+        ]
+        if drawn and mark.shape != "x" and not mark.hollow:
+            yield _tag("path", class_="points", d="".join(drawn), fill=ink, opacity=opacity)
+        elif drawn:
+            fill = "none" if mark.shape == "x" else self._paint(PAPER)
+            yield _tag(
+                "path",
+                class_="points",
+                d="".join(drawn),
+                fill=fill,
+                stroke=ink,
+                stroke_width=1.3,
+                opacity=opacity,
+            )
+        edges = [
+            _shape("^" if y < edge else "v" if y > edge else "<" if x < side else ">", side, edge, 3)
+            for x, y, side, edge in np.column_stack([xs, ys, at, level])[~inside].tolist()
+        ]
         if edges:
-            yield f'<path class="beyond" d="{"".join(edges)}" fill="none" stroke="{ink}"{opacity}/>'
+            yield _tag("path", class_="beyond", d="".join(edges), fill="none", stroke=ink, opacity=opacity)
 
-    def _line(self, mark: Curve) -> Iterator[str]:
-        points = list(zip(self._xs(mark.x).tolist(), self._ys(mark.y).tolist(), strict=True))
-        stroke = f'stroke="{self._paint(mark.ink)}" stroke-width="{mark.width:g}"' if mark.ink else 'stroke="none"'
-        dash = f' stroke-dasharray="{mark.dash}"' if mark.dash else ""
+    def _curve(self, mark: Curve) -> Iterator[str]:
+        xs, ys = self._xs(mark.x), self._ys(mark.y)
+        stroke = self._paint(mark.ink) if mark.ink else "none"
+        look = {"stroke": stroke, "stroke_width": f"{mark.width:g}", "stroke_dasharray": mark.dash}
         if mark.fill:
-            look = f'fill="{self._paint(mark.fill)}" fill-opacity="{mark.opacity:g}" {stroke}'
-            yield f'<path d="{_through(points)}z" {look}{dash}/>'
+            known = np.isfinite(xs) & np.isfinite(ys)
+            d = (
+                _through(zip(*(part.tolist() for part in self._within(xs[known], ys[known])), strict=True))
+                + "z"
+            )
+            yield _tag("path", d=d, fill=self._paint(mark.fill), fill_opacity=f"{mark.opacity:g}", **look)
             return
-        opacity = f' opacity="{mark.opacity:g}"' if mark.opacity < 1 else ""
-        pieces = "".join(map(_through, _clipped(points, self._pane)))
+        pieces = "".join(
+            map(_through, _clipped(list(zip(xs.tolist(), ys.tolist(), strict=True)), self._pane))
+        )
         if pieces:
-            yield f'<path class="line" d="{pieces}" fill="none" stroke-linejoin="round" {stroke}{dash}{opacity}/>'
-
-    def _area(self, mark: Area) -> str:
-        pane = self._pane
-        xs = np.clip(self._xs(mark.x), pane.left, pane.left + pane.width)
-        tops, bottoms = (np.clip(self._ys(ys), pane.top, pane.top + pane.height) for ys in (mark.high, mark.low))
-        around = [*zip(xs, tops, strict=True), *zip(xs[::-1], bottoms[::-1], strict=True)]
-        return f'<path d="{_through(around)}z" fill="{self._paint(mark.ink)}" fill-opacity="{mark.opacity:g}"/>'
+            opacity = f"{mark.opacity:g}" if mark.opacity < 1 else None
+            yield _tag(
+                "path", class_="line", d=pieces, fill="none", stroke_linejoin="round", opacity=opacity, **look
+            )
 
     def _rect(self, mark: Rect) -> str:
-        pane = self._pane
-        ends = [pane.left if mark.left is None else self._xs([mark.left])[0],
-                pane.left + pane.width if mark.right is None else self._xs([mark.right])[0]]  # fmt: skip
-        levels = [pane.top + pane.height if mark.low is None else self._ys([mark.low])[0],
-                  pane.top if mark.high is None else self._ys([mark.high])[0]]  # fmt: skip
-        left, right = sorted(min(max(float(end), pane.left), pane.left + pane.width) for end in ends)
-        top, bottom = sorted(min(max(float(level), pane.top), pane.top + pane.height) for level in levels)
-        s = mark.shrink
-        opacity = f' fill-opacity="{mark.opacity:.2f}"' if mark.opacity < 1 else ""
-        edge = f' stroke="{self._paint(mark.edge)}"' if mark.edge else ""
-        kind = ' class="band"' if mark.fill == BAND else ""
-        fill = self._paint(mark.fill) if mark.fill else "none"
-        return (
-            f'<rect{kind} x="{_n(left + s)}" y="{_n(top + s)}" width="{_n(max(0.0, right - left - 2 * s))}" '
-            f'height="{_n(max(0.0, bottom - top - 2 * s))}" fill="{fill}"{opacity}{edge}/>'
+        x, y = self._pane.x, self._pane.y
+        ends = [x.low if mark.left is None else mark.left, x.high if mark.right is None else mark.right]
+        levels = [y.low if mark.low is None else mark.low, y.high if mark.high is None else mark.high]
+        xs, ys = self._within(self._xs(ends), self._ys(levels))
+        left, top = float(xs.min()) + mark.shrink, float(ys.min()) + mark.shrink
+        return _tag(
+            "rect",
+            class_="band" if mark.fill == BAND else None,
+            x=left,
+            y=top,
+            width=max(0.0, float(xs.max()) - left - mark.shrink),
+            height=max(0.0, float(ys.max()) - top - mark.shrink),
+            fill=self._paint(mark.fill) if mark.fill else "none",
+            fill_opacity=f"{mark.opacity:.2f}" if mark.opacity < 1 else None,
+            stroke=self._paint(mark.edge) if mark.edge else None,
         )
 
-    def _rule(self, mark: Rule) -> str:
+    def _rule(self, mark: Rule) -> Iterator[str]:
         pane = self._pane
-        share = (pane.y if mark.level else pane.x).share(mark.at)
-        if not -1e-6 <= share <= 1 + 1e-6:
-            return ""
+        if not -1e-6 <= (pane.y if mark.level else pane.x).share(mark.at) <= 1 + 1e-6:
+            return
         if mark.level:
             d = f"M{_n(pane.left)} {_n(self._ys([mark.at])[0])}h{_n(pane.width)}"
         else:
             d = f"M{_n(self._xs([mark.at])[0])} {_n(pane.top)}v{_n(pane.height)}"
-        dash = f' stroke-dasharray="{mark.dash}"' if mark.dash else ""
-        return f'<path class="rule" d="{d}" fill="none" stroke="{self._paint(mark.ink)}" stroke-width="{mark.width:g}"{dash}/>'
+        ink, dash = self._paint(mark.ink), mark.dash
+        yield _tag(
+            "path",
+            class_="rule",
+            d=d,
+            fill="none",
+            stroke=ink,
+            stroke_width=mark.width,
+            stroke_dasharray=dash,
+        )
 
     def _interval(self, mark: Interval) -> str:
-        pane = self._pane
+        pane, ink = self._pane, self._paint(mark.ink)
         axis = pane.y if mark.upright else pane.x
         middle = float((self._xs if mark.upright else self._ys)([mark.at])[0])
-        first, length = (pane.top + pane.height, -pane.height) if mark.upright else (pane.left, pane.width)
+        first, length = (self._bottom, -pane.height) if mark.upright else (pane.left, pane.width)
         ahead = math.copysign(1.0, length)
 
         def point(along: float, aside: float = 0.0) -> tuple[float, float]:
             return (middle + aside, along) if mark.upright else (along, middle + aside)
+
+        def inside(value: float | None) -> bool:
+            return value is not None and 0.0 <= axis.share(value) <= 1.0
 
         def place(value: float) -> float:
             return first + length * min(1.0, max(0.0, axis.share(value)))
 
         known = [end for end in (mark.low, mark.value, mark.high) if end is not None]
         if not known:
-            x, y = point(first + length / 2)
-            return self._words(x, y, "no interval yet", MUTED, "middle", more=' font-style="italic"')
-        ink, d = self._paint(mark.ink), []
-        low, high = (first if mark.low is None else place(mark.low), first + length if mark.high is None else place(mark.high))
-        if mark.low is None and mark.high is None:
-            low = high = place(known[0])  # an estimate without an interval
-        elif abs(high - low) < 1.0 and any(not 0.0 <= axis.share(end) <= 1.0 for end in known):
-            low, high = (low - 14 * ahead, high) if axis.share(known[0]) > 1 else (low, high + 14 * ahead)
-        line = _through([point(low), point(high)]) if low != high else ""
-        for end, at, inward in ((mark.low, low, ahead), (mark.high, high, -ahead)):
-            if low == high:
-                break
-            if end is None:
-                d.append(_through([point(at + 6 * inward, -4), point(at), point(at + 6 * inward, 4)]))
-            elif not 0.0 <= axis.share(end) <= 1.0:
-                for back in (2, 6):
-                    d.append(_through([point(at + (back - 2) * inward, 5), point(at + (back + 2) * inward, -5)]))
-            elif not mark.thin:
-                d.append(_through([point(at, -3.5), point(at, 3.5)]))
-        wide = "1" if mark.thin or mark.dotted else "2"
-        dots = ' stroke-dasharray="2 3"' if mark.dotted else ""
-        parts = [f'<path class="interval" d="{line}" fill="none" stroke="{ink}" stroke-width="{wide}"{dots}/>' if line else ""]
-        if d:
-            parts.append(f'<path class="ends" d="{"".join(d)}" fill="none" stroke="{ink}" stroke-width="1.6"/>')
-        if mark.value is not None and not mark.dotted and 0.0 <= axis.share(mark.value) <= 1.0:
+            return self._words(
+                *point(first + length / 2), "no interval yet", MUTED, "middle", font_style="italic"
+            )
+        low = first if mark.low is None else place(mark.low)
+        high = first + length if mark.high is None else place(mark.high)
+        parts, ends = [], []
+        if mark.low is not None or mark.high is not None:
+            if abs(high - low) < 1.0 and not any(map(inside, known)):  # all of it is beyond the axis
+                low, high = (low - 14 * ahead, high) if axis.share(known[0]) > 1 else (low, high + 14 * ahead)
+            wide, dots = 1 if mark.thin or mark.dotted else 2, "2 3" if mark.dotted else None
+            line = _through([point(low), point(high)])
+            parts.append(
+                _tag(
+                    "path",
+                    class_="interval",
+                    d=line,
+                    fill="none",
+                    stroke=ink,
+                    stroke_width=wide,
+                    stroke_dasharray=dots,
+                )
+            )
+            for end, at, inward in ((mark.low, low, ahead), (mark.high, high, -ahead)):
+                if end is None:
+                    ends.append(_through([point(at + 6 * inward, -4), point(at), point(at + 6 * inward, 4)]))
+                elif not inside(end):
+                    ends += [
+                        _through([point(at + n * inward, 5), point(at + (n + 4) * inward, -5)])
+                        for n in (0, 4)
+                    ]
+                elif not mark.thin:
+                    ends.append(_through([point(at, -3.5), point(at, 3.5)]))
+        if ends:
+            parts.append(
+                _tag("path", class_="ends", d="".join(ends), fill="none", stroke=ink, stroke_width=1.6)
+            )
+        if mark.value is not None and not mark.dotted and inside(mark.value):
             x, y = point(place(mark.value))
-            fill = self._paint(PAPER) if mark.hollow else ink
-            size = 1.5 if mark.thin else 4.5
-            look = f'fill="{fill}" stroke="{ink}" stroke-width="{0 if mark.thin else 1.3}"'
+            size, look = (
+                1.5 if mark.thin else 4.5,
+                {"fill": self._paint(PAPER) if mark.hollow else ink, "stroke": ink},
+            )
             if mark.shape == "o":
-                parts.append(f'<circle cx="{_n(x)}" cy="{_n(y)}" r="{size:g}" {look}/>')
+                parts.append(_tag("circle", cx=x, cy=y, r=size, **look))
             else:
-                parts.append(f'<path class="estimate" d="{_shape(mark.shape, x, y, size)}" {look}/>')
-        words = f"<title>{_safe(mark.words)}</title>" if mark.words else ""
-        group = f'<g class="mark">{words}{"".join(parts)}</g>'
-        return f'<a href="{_safe(mark.href)}">{group}</a>' if mark.href else group
+                parts.append(_tag("path", class_="estimate", d=_shape(mark.shape, x, y, size), **look))
+        title = _tag("title", _safe(mark.words)) if mark.words else ""
+        group = _tag("g", title + "".join(parts), class_="mark")
+        return _tag("a", group, href=_safe(mark.href)) if mark.href else group
 
 
 def _clipped(points: Sequence[tuple[float, float]], pane: Pane) -> Iterator[list[tuple[float, float]]]:
     """Yield the pieces of a line that lie within the pane (Liang and Barsky, 1984)."""
     piece: list[tuple[float, float]] = []
     edges = (pane.left, pane.left + pane.width, pane.top, pane.top + pane.height)
-    for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False):
+    for (x0, y0), (x1, y1) in pairwise(points):
         enter, leave, dx, dy = 0.0, 1.0, x1 - x0, y1 - y0
-        for step, room in ((-dx, x0 - edges[0]), (dx, edges[1] - x0), (-dy, y0 - edges[2]), (dy, edges[3] - y0)):
+        for step, room in (
+            (-dx, x0 - edges[0]),
+            (dx, edges[1] - x0),
+            (-dy, y0 - edges[2]),
+            (dy, edges[3] - y0),
+        ):
             if not math.isfinite(step) or not math.isfinite(room) or (step == 0 and room < -1e-6):
                 enter = 2.0
             elif step < 0:
@@ -721,15 +761,20 @@ def standalone(title: str, about: str, charts: Sequence[Chart], entries: Sequenc
     top = _PAD + LINE * len(lines) + 6
     listed, more = key(entries, _PAD, top, wide)
     width, height = wide + 2 * _PAD, top + more + 6 + tall + _PAD
-    head: list[Mark] = [Text(_PAD, _PAD + LINE * (at + 0.5), line, bold=True) for at, line in enumerate(lines)]
+    head: list[Mark] = [
+        Text(_PAD, _PAD + LINE * (at + 0.5), line, bold=True) for at, line in enumerate(lines)
+    ]
     above = Chart("head", width, height, (sheet(width, height, [*head, *listed]),), "")
     parts, left = [_content(above, LIGHT.__getitem__)], float(_PAD)
     for chart in charts:
-        parts.append(f'<g transform="translate({_n(left)} {_n(top + more + 6)})">\n{_content(chart, LIGHT.__getitem__)}</g>\n')
+        parts.append(
+            f'<g transform="translate({_n(left)} {_n(top + more + 6)})">\n{_content(chart, LIGHT.__getitem__)}</g>\n'
+        )
         left += chart.width
     text = (
         '<?xml version="1.0" encoding="utf-8"?>\n'
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(width)} {_n(height)}" width="{_n(width)}" height="{_n(height)}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(width)} {_n(height)}" '
+        f'width="{_n(width)}" height="{_n(height)}" '
         f'font-family="{_FONTS}" font-size="{FONT}">\n<title>{_safe(title)}</title>\n<desc>{_safe(about)}</desc>\n'
         f'<rect width="{_n(width)}" height="{_n(height)}" fill="{LIGHT[PAPER]}"/>\n{"".join(parts)}</svg>\n'
     )

@@ -24,6 +24,7 @@ from iotrial.report.blocks import (
     heads,
     table,
 )
+from iotrial.report.chart import INK, MUTED, RISK_INK, VERDICT_INKS, Chart, arm_ink, arm_marker
 from iotrial.report.comparison import (
     NO_INTERVAL,
     Agreement,
@@ -39,13 +40,12 @@ from iotrial.report.comparison import (
     verdict_of,
     verdict_words,
 )
-from iotrial.report.chart import INK, MUTED, RISK_INK, VERDICT_INKS, Chart, arm_ink, arm_marker
 from iotrial.report.comparison import Cell as Found
 from iotrial.report.comparison import Row as Compared
 from iotrial.report.conditions import EVERYWHERE
 from iotrial.report.html import html
-from iotrial.report.markdown import markdown
 from iotrial.report.interval_charts import IntervalGroup, interval_axis, interval_chart, of_effect
+from iotrial.report.markdown import markdown
 from iotrial.report.notation import capitalised, day_and_time, difference_numbers, elided, percent, quantity
 from iotrial.report.phrases import axis_name, interval, spoken
 from iotrial.stats.model import Verdict
@@ -329,8 +329,7 @@ def _fitting(rows: Sequence[Compared]) -> tuple[Compared, ...]:
 def _forest(name: str, comparison: Comparison, rows: Sequence[Compared], *, narrow: bool) -> Chart:
     """Draw these comparisons, all of one scale, with a line for each trial.
 
-    Colour, mark and a letter distinguish the trials. Those that are not compared (invalid ones, ones with failures) are hollow and
-    pale.
+    Colour, mark and a letter distinguish the trials. Those that are not compared are hollow and pale.
     """
     several = len({row.like.response for row in rows}) > 1
     groups = []
@@ -370,7 +369,8 @@ def _forest(name: str, comparison: Comparison, rows: Sequence[Compared], *, narr
         title=f"ratio to the reference{note}" if log else "difference to the reference",
     )
     words = "; ".join(
-        f"{group.title}: {', '.join(f'{row.label} {row.numbers}' for row in group.rows)} ({group.note})" for group in groups[:12]
+        f"{group.title}: {', '.join(f'{row.label} {row.numbers}' for row in group.rows)} ({group.note})"
+        for group in groups[:12]
     )
     return interval_chart(
         name, groups, axis, margin=margin, description=f"Intervals of trials. {words}", narrow=narrow

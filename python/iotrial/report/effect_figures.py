@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from iotrial.design.lenth import half_normal_quantiles, lenth_pse
 from iotrial.report.document import Document
+from iotrial.report.factorial_charts import MOST_BARS, Line, Point, half_normal, interaction, main_effects
 from iotrial.report.figure import Figure, Row, headed, stem
 from iotrial.report.findings import is_screen, strength, width
-from iotrial.report.factorial_charts import MOST_BARS, Line, Point, half_normal, interaction, main_effects
 from iotrial.report.interactions import Adjusted, is_interaction, pair_of
 from iotrial.report.interval_charts import MOST_ROWS, forest
 from iotrial.report.notation import capitalised, counted, joined, percent, plain

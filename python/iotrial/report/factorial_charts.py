@@ -72,7 +72,9 @@ class Line:
         return RISK_INK if self.risk else VERDICT_INKS.get(self.verdict, INK)
 
 
-def half_normal(name: str, points: Sequence[Point], *, log: bool, description: str, narrow: bool = False) -> Chart:
+def half_normal(
+    name: str, points: Sequence[Point], *, log: bool, description: str, narrow: bool = False
+) -> Chart:
     """Draw effect sizes in ascending order over the half-normal quantiles, with Lenth's line as a guide."""
     ordered = sorted(points, key=lambda point: point.size)
     quantiles = half_normal_quantiles(len(ordered))
@@ -80,7 +82,11 @@ def half_normal(name: str, points: Sequence[Point], *, log: bool, description: s
     top = max(ordered[-1].size, pse) * 1.1 or 1.0
     right = float(quantiles[-1]) * (1.9 if narrow else 1.45)
     if log:
-        ticks = [(math.log(tick), f"× {tick:g}") for tick in ratio_ticks(1.0, math.exp(min(top, 20.0))) if tick >= 1]
+        ticks = [
+            (math.log(tick), f"× {tick:g}")
+            for tick in ratio_ticks(1.0, math.exp(min(top, 20.0)))
+            if tick >= 1
+        ]
         y = Axis(-0.02 * top, top, ticks=tuple(ticks), title="size of the effect")
     else:
         y = difference_axis(-0.02 * top, top, "", "size of the effect")
@@ -95,7 +101,8 @@ def half_normal(name: str, points: Sequence[Point], *, log: bool, description: s
                     if (point.verdict == "undecided", point.crossed, point.ink) == (hollow, crossed, ink)
                 ]
                 if own:
-                    marks.append(Points(*zip(*own, strict=True), ink, "D" if crossed else "o", 4, hollow))  # type: ignore[arg-type]
+                    xs, ys = zip(*own, strict=True)
+                    marks.append(Points(xs, ys, ink, "D" if crossed else "o", 4, hollow))
     width, height = (NARROW if narrow else WIDE), 340
     pixels = top * 1.02 / (height - 80)  # of the vertical axis, roughly
     room = (width - 60) * (1 - float(quantiles[-1]) / right) - 14
@@ -113,13 +120,17 @@ def half_normal(name: str, points: Sequence[Point], *, log: bool, description: s
     end = min(right, top / pse) if pse else right
     foot = pse * end
     if all(abs(foot - mark.y) > 2 * LINE * pixels for mark in marks if isinstance(mark, Text)):
-        marks.append(Text(end, foot, guide, MUTED, "end", dx=-6, dy=-10 if foot < 0.9 * top else 10, halo=True))
+        marks.append(
+            Text(end, foot, guide, MUTED, "end", dx=-6, dy=-10 if foot < 0.9 * top else 10, halo=True)
+        )
     return plot(
         name, x, y, marks, description=description, width=width, height=height, kind="narrow" if narrow else "wide"
     )  # fmt: skip
 
 
-def main_effects(name: str, lines: Sequence[Line], *, log: bool, description: str, narrow: bool = False) -> Chart:
+def main_effects(
+    name: str, lines: Sequence[Line], *, log: bool, description: str, narrow: bool = False
+) -> Chart:
     """Draw for each factor the mean response at each of its levels, relative to the mean of all."""
     drawn = lines[:MOST_BARS]
     width = NARROW if narrow else WIDE

@@ -56,9 +56,7 @@ def write_figures(document: Document, folder: Path) -> tuple[FigureFiles, ...]:
     except OSError as error:
         raise StoreError(f"cannot write figures to {escape(folder)}: {error.strerror}") from error
     return tuple(
-        FigureFiles(
-            figure.title, figure.sentence, *(folder / f"{name}.{kind}" for kind in ("svg", "csv"))
-        )
+        FigureFiles(figure.title, figure.sentence, *(folder / f"{name}.{kind}" for kind in ("svg", "csv")))
         for name, figure in figures
     )
 

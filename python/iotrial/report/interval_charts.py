@@ -1,7 +1,7 @@
 """Charts of intervals, one to a row: effects of a trial, of several trials, of hosts, and those so far of a running trial.
 
-On a wide page a row has its label, the interval, the numbers and the verdict side by side; on a phone label, numbers and verdict
-are above the interval. Lines across the intervals (no effect, margin, ticks) do not run through text.
+On a wide page a row has its label, the interval, the numbers and the verdict side by side; on a phone label, numbers and
+verdict are above the interval. Lines across the intervals (no effect, margin, ticks) do not run through text.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from iotrial.report.chart import (
     Rule,
     Text,
     fitted,
-    shortened,
     sheet,
+    shortened,
     text_width,
     thinned,
 )
@@ -52,7 +52,7 @@ _MOST_LINES = 3
 
 @dataclass(frozen=True, slots=True)
 class IntervalRow:
-    """One interval with its texts. ``undecided``: it does not widen the axis; ``ink`` is also that of its ``word``, if no other."""
+    """One interval with its texts. ``undecided``: it does not widen the axis; ``ink`` is also that of its ``word``."""
 
     label: str
     low: float | None
@@ -88,12 +88,14 @@ def of_effect(effect: Effect, label: str, **texts: object) -> IntervalRow:
     return row
 
 
-def interval_axis(rows: Iterable[IntervalRow], *, log: bool, unit: str, margin: float, title: str = "") -> Axis:
+def interval_axis(
+    rows: Iterable[IntervalRow], *, log: bool, unit: str, margin: float, title: str = ""
+) -> Axis:
     """Return the axis of these intervals: ratios if ``log``, else differences.
 
-    All decided estimates are inside, and the ``margin`` around no effect. Ends of intervals, and estimates that are undecided, are
-    inside up to ``FARTHEST`` times the farthest of these (at least up to four margins), so that one very uncertain interval does
-    not flatten all others.
+    All decided estimates are inside, and the ``margin`` around no effect. Ends of intervals, and undecided estimates, are
+    inside up to ``FARTHEST`` times the farthest of these (at least up to four margins), so that one very uncertain
+    interval does not flatten all others.
     """
     rows = list(rows)
 
@@ -186,7 +188,15 @@ def interval_chart(
                 two = text_width(row.numbers) + text_width(words[at]) + _GAP > width
                 texts.append(Text(0, top + LINE / 2, row.numbers))
                 top += LINE if two else 0
-                texts.append(Text(0 if two else width, top + LINE / 2, words[at], row.word_ink or row.ink, "start" if two else "end"))
+                texts.append(
+                    Text(
+                        0 if two else width,
+                        top + LINE / 2,
+                        words[at],
+                        row.word_ink or row.ink,
+                        "start" if two else "end",
+                    )
+                )
                 top += LINE + 1
                 strip(top, top + 18, [_mark(row, 9.0, told)], last=last)
                 top += 18 + 8
@@ -206,7 +216,9 @@ def interval_chart(
     top += 18
     for line in fitted([axis.title], width, 2)[0] if axis.title else ():
         half = text_width(line) / 2
-        texts.append(Text(min(max(left + inner / 2, half), width - half), top + LINE / 2, line, MUTED, "middle"))
+        texts.append(
+            Text(min(max(left + inner / 2, half), width - half), top + LINE / 2, line, MUTED, "middle")
+        )
         top += LINE
     height = top + 4
     shown = [text for text in texts if not isinstance(text, Text) or text.text]
@@ -235,9 +247,13 @@ def forest(name: str, rows: Sequence[EffectRow], *, margin: float, narrow: bool)
     groups: dict[str, list[IntervalRow]] = {}
     for row in rows:
         what = row.comparison + (f" ({axis_name(row.effect.response)})" if several else "")
-        groups.setdefault("" if single else what, []).append(_row(row, what if single else row.condition.text))
+        groups.setdefault("" if single else what, []).append(
+            _row(row, what if single else row.condition.text)
+        )
     log = rows[0].effect.scale is Scale.LOG
-    title = f"ratio to the reference (band: within {percent(margin)})" if log else "difference to the reference"
+    title = (
+        f"ratio to the reference (band: within {percent(margin)})" if log else "difference to the reference"
+    )
     every = [row for own in groups.values() for row in own]
     axis = interval_axis(every, log=log, unit=rows[0].effect.unit, margin=margin, title=title)
     words = "; ".join(f"{row.condition.text}: {row.sentence}" for row in rows[:12])

@@ -235,14 +235,14 @@ def heat_maps(name: str, matrix: Matrix, *, valid: bool, description: str, narro
         up = Axis(
             0, len(files), ticks=tuple((i + 0.5, text) for i, text in enumerate(files)), grid=False, labelled=column == 0
         )  # fmt: skip
-        marks = tuple(_cells(matrix, grid, valid=valid, room=cell - 4))
+        marks = tuple(_cells(grid, valid=valid, room=cell - 4))
         panes.append(Pane(x, y, cell * len(records), tall, across, up, marks))
     height = math.ceil(len(matrix.tests) / columns) * line
     kind = "narrow" if narrow else "wide"
     return Chart(name, width, height, (*panes, sheet(width, height, titles)), description, kind)
 
 
-def _cells(matrix: Matrix, grid: TestGrid, *, valid: bool, room: float) -> Iterator[Mark]:
+def _cells(grid: TestGrid, *, valid: bool, room: float) -> Iterator[Mark]:
     for (i, j), row in sorted(grid.cells.items()):
         verdict = row.effect.conclusion.words if valid else "undecided"
         ink = VERDICT_INKS.get(verdict, MUTED)
@@ -299,7 +299,9 @@ def surface(name: str, scene: Scene, *, description: str) -> Chart:
         wall = [at(0, 0, height), at(last, 0, height), at(last, end, height)]
         marks.append(line(wall, RULE, 0.8))
         marks.append(Text(*wall[0], text, MUTED, "end", dx=-5))
-    marks += [line([at(i, j, box.low), at(i, j, box.high)], RULE, 0.8) for i, j in ((0, 0), (last, 0), (last, end))]
+    marks += [
+        line([at(i, j, box.low), at(i, j, box.high)], RULE, 0.8) for i, j in ((0, 0), (last, 0), (last, end))
+    ]
     for j in named(box.columns):
         marks.append(Text(*at(0, j, box.low), matrix.record_labels[j], MUTED, "end", dx=3, dy=10))
     for i in named(box.rows):

@@ -11,7 +11,21 @@ import numpy as np
 from iotrial.report.axes import Axis, ends_of, linear_ticks, ratio_axis
 from iotrial.report.best import race_rows
 from iotrial.report.blocks import Block, Drawn, Group, Row, Section, Table, Words, heads
-from iotrial.report.chart import MUTED, NARROW, WIDE, Chart, Curve, Entry, Interval, Mark, Points, Rule, arm_ink, arm_marker, plot
+from iotrial.report.chart import (
+    MUTED,
+    NARROW,
+    WIDE,
+    Chart,
+    Curve,
+    Entry,
+    Interval,
+    Mark,
+    Points,
+    Rule,
+    arm_ink,
+    arm_marker,
+    plot,
+)
 from iotrial.report.document import Document
 from iotrial.report.figure import Figure as DrawnFigure
 from iotrial.report.notation import counted

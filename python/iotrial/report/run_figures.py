@@ -10,7 +10,6 @@ import numpy as np
 from iotrial.report.axes import Axis, Floats, fitted_axis, share_axis, time_axis, value_axis
 from iotrial.report.chart import (
     MUTED,
-    Area,
     Chart,
     Curve,
     Mark,
@@ -228,7 +227,9 @@ def _medians(series: ArmSeries, gaps_s: Sequence[float]) -> Iterator[Curve]:
     for part in np.split(np.arange(value.size), np.searchsorted(at, gaps_s)):
         pieces = np.array_split(part, max(1, part.size // length)) if part.size else []
         x = [float(np.median(at[piece])) for piece in pieces]
-        yield Curve(x, [float(np.median(value[piece])) for piece in pieces], arm_ink(series.arm.position), 2.2)
+        yield Curve(
+            x, [float(np.median(value[piece])) for piece in pieces], arm_ink(series.arm.position), 2.2
+        )
 
 
 def _line(arm: Arm, x: Floats, y: Floats) -> Curve:
@@ -288,13 +289,16 @@ def _within_run(name: str, panel: WithinPanel, *, title: str = "") -> Chart:
     """Draw a sampled metric over the time of a run: medians, and the middle half of the runs as a band."""
     values = np.concatenate([part for curve in panel.curves for part in (curve.low, curve.high)])
     y = fitted_axis(values, panel.unit, panel.what.partition(", ")[0])
-    if not y.log and 0.0 < y.low < 0.4 * y.high:  # from zero, unless only the change of a large level is of interest
+    if (
+        not y.log and 0.0 < y.low < 0.4 * y.high
+    ):  # from zero, unless only the change of a large level is of interest
         y = value_axis(0.0, y.high, panel.unit, y.title)
     x = time_axis(max(float(curve.at_s[-1]) for curve in panel.curves), "the run began")
     marks: list[Mark] = []
     for curve in panel.curves:
         ink = arm_ink(curve.arm.position)
-        marks.append(Area(curve.at_s, curve.low, curve.high, ink))
+        around = np.concatenate([curve.at_s, curve.at_s[::-1]]), np.concatenate([curve.high, curve.low[::-1]])
+        marks.append(Curve(*around, "", opacity=0.14, fill=ink))
         marks += [Rule(at_s, ink=ink, dash=_CHANGE) for at_s, _, _ in curve.changes]
         marks.append(_line(curve.arm, curve.at_s, curve.middle))
     y = replace(y, title=title or y.title)

@@ -162,7 +162,9 @@ def _ratios(matrix: Matrix, grid: TestGrid, *, margin: float, valid: bool) -> Sc
     )
 
 
-def _named_ticks(ticks: Sequence[float], say: Callable[[float], str], box: Box) -> tuple[tuple[float, str], ...]:
+def _named_ticks(
+    ticks: Sequence[float], say: Callable[[float], str], box: Box
+) -> tuple[tuple[float, str], ...]:
     """Return the ticks that have room for their labels; 1 before others."""
     kept: list[float] = []
     for tick in sorted(map(math.log, ticks), key=lambda height: height != 0.0):

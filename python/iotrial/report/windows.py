@@ -281,7 +281,9 @@ def _in_time(
         ),
         rows=tuple(_row(window, response.name) for window in windows),
         parts=(_drawing(f"windows-{index}", response, windows[-_MOST_WINDOWS:], arms, guards, narrow=False),),
-        narrow=_drawing(f"windows-{index}-narrow", response, windows[-_MOST_WINDOWS:], arms, guards, narrow=True),
+        narrow=_drawing(
+            f"windows-{index}-narrow", response, windows[-_MOST_WINDOWS:], arms, guards, narrow=True
+        ),
     )
 
 
@@ -302,10 +304,18 @@ def _drawing(
 ) -> Chart:
     positions = {arm.name: arm.position for arm in arms}
     limits = [one for guard in guards for one in (guard.above, guard.below) if one is not None]
-    y = fitted_axis(np.array([window.values[response.name] for window in windows]), response.unit, axis_name(response.name))
+    y = fitted_axis(
+        np.array([window.values[response.name] for window in windows]),
+        response.unit,
+        axis_name(response.name),
+    )
     reached = [limit for limit in limits if y.low - (y.high - y.low) <= limit <= y.high + (y.high - y.low)]
     if reached:
-        values = [window.values[response.name] for window in windows if y.low <= window.values[response.name] <= y.high]
+        values = [
+            window.values[response.name]
+            for window in windows
+            if y.low <= window.values[response.name] <= y.high
+        ]
         y = fitted_axis(np.array([*values, *reached]), response.unit, axis_name(response.name))
     x = time_axis(windows[-1].ended_s, first_s=windows[0].switched_s)
     marks: list[Mark] = []
@@ -321,7 +331,9 @@ def _drawing(
             marks.append(Points([(window.began_s + window.ended_s) / 2.0], [value], ink))
         else:
             marks.append(Curve((window.began_s, window.ended_s), (value, value), ink, 3))
-    marks += [Points(*zip(*own, strict=True), ink, "x", 3.5) for ink, own in void.items()]  # type: ignore[arg-type]
+    marks += [
+        Points([at for at, _ in own], [at for _, at in own], ink, "x", 3.5) for ink, own in void.items()
+    ]
     for limit in limits:
         marks.append(Rule(limit, level=True, ink=VERDICT_INKS["slower"], width=1.3, dash="6 3"))
         if limit in reached:
@@ -414,7 +426,9 @@ def _contrast_drawing(
     for arm, own in points.items():
         position = positions.get(arm, 0)
         values = [math.exp(found) if log else found for _, found in own]
-        marks.append(Points([at for at, _ in own], values, arm_ink(position), arm_marker(position), 4, hollow=True))
+        marks.append(
+            Points([at for at, _ in own], values, arm_ink(position), arm_marker(position), 4, hollow=True)
+        )
     what = f"The effect on {spoken(response.name)} in each of {counted(len(every), 'block')}"
     entries = tuple(
         Entry(arm.label, arm_ink(arm.position), arm_marker(arm.position), hollow=True, line=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 from markupsafe import Markup
@@ -49,7 +50,9 @@ def tone_ink(tone: str) -> str:
 def both_widths(draw: Callable[[bool], Chart]) -> Pair:
     """Draw a chart for wide windows and for phones (``draw(True)``)."""
     # all text in a chart has been escaped
-    wide, narrow = (Markup(f'<div class="{"narrow" if on else "wide"}">{draw(on).inline}</div>') for on in (False, True))
+    wide, narrow = (
+        Markup(f'<div class="{"narrow" if on else "wide"}">{draw(on).inline}</div>') for on in (False, True)
+    )
     return wide, narrow
 
 
@@ -101,13 +104,15 @@ def windows_over_time(windows: Sequence[WindowLine], *, what: str) -> Pair:
     y = fitted_axis(np.asarray(values), known[-1][0].unit, "judged metric")
     x = time_axis(at[-1], first_s=at[0])
     marks: list[Mark] = [Curve(at, values, MUTED, 1.0, opacity=0.6)]
-    for before, (here, _) in zip(known, known[1:], strict=False):
+    for before, (here, _) in pairwise(known):
         if before[0].setting != here.setting:
             marks.append(Rule((before[0].began_s + here.began_s) / 2, ink="moved", width=1.2, dash="5 4"))
     for n, setting in enumerate(settings):
         own = [(one.began_s, value) for one, value in known if one.setting == setting]
         marks.append(Points([x for x, _ in own], [y for _, y in own], arm_ink(n), arm_marker(n), 4))
-    entries = [Entry(escape(setting), arm_ink(n), arm_marker(n), line=False) for n, setting in enumerate(settings)]
+    entries = [
+        Entry(escape(setting), arm_ink(n), arm_marker(n), line=False) for n, setting in enumerate(settings)
+    ]
     return both_widths(
         lambda narrow: plot(
             f"windows{'-narrow' * narrow}",

@@ -23,7 +23,6 @@ from iotrial.store.outline import Outline
 from iotrial.store.states import TrialState
 from iotrial.study.model import Scale
 from iotrial.terminal import escape
-from iotrial.units import format_duration
 from iotrial.web.figures import intervals, tone_ink, windows_over_time
 from iotrial.web.jobs import NotReady
 from iotrial.web.pages import QUIET_REFRESH_S, REFRESH_S, download, not_ready, render_page, report
@@ -163,7 +162,9 @@ def _over_time(progress: Progress) -> tuple[Markup, Markup] | None:
     windows = [one for one in progress.windows if one.value is not None and not one.void]
     if len(windows) < 2:
         return None
-    return windows_over_time(windows, what=f"The metric in {len(windows)} windows; the table has the numbers.")
+    return windows_over_time(
+        windows, what=f"The metric in {len(windows)} windows; the table has the numbers."
+    )
 
 
 def _ahead(progress: Progress) -> list[str]:

@@ -72,7 +72,16 @@ def caterpillar(name: str, one: FleetComparison, *, margin: float, narrow: bool)
     if found is not None and mean is not None:
         ink = VERDICT_INKS.get(mean.conclusion.words, INK)
         low, high = value(found.low), value(found.high)
-        last = IntervalRow("mean over hosts", low, value(found.value), high, mean_words(one), mean.conclusion.words, ink, shape="D")
+        last = IntervalRow(
+            "mean over hosts",
+            low,
+            value(found.value),
+            high,
+            mean_words(one),
+            mean.conclusion.words,
+            ink,
+            shape="D",
+        )
         if mean.conclusion is Conclusion.VARIES:  # a mean over differing conditions has no place on an axis
             last = replace(last, low=None, high=None, value=None)
         else:
@@ -81,7 +90,11 @@ def caterpillar(name: str, one: FleetComparison, *, margin: float, narrow: bool)
                 band = (value(found.new_low) or 0.0, value(found.new_high) or 0.0)
                 inside.append(IntervalRow("", band[0], None, band[1]))
         groups.append(IntervalGroup([last]))
-    label = f"ratio to the reference (dotted: {percent(margin)} either way)" if log else "difference to the reference"
+    label = (
+        f"ratio to the reference (dotted: {percent(margin)} either way)"
+        if log
+        else "difference to the reference"
+    )
     axis = interval_axis(inside, log=log, unit=one.like.unit, margin=margin, title=label)
     text = f"Intervals of hosts. {title(one)}: {len(rows)} hosts, mean {mean_words(one)}"
     if len(rows) > MOST_NAMED:
@@ -109,7 +122,9 @@ def _many(
         marks.append(Interval(at, row.low, row.value, row.high, row.ink, thin=True))
         if host.outlier is not None and row.value is not None:
             left = axis.share(row.value) > 0.5
-            text = Text(row.value, at, row.label, anchor="end" if left else "start", dx=-8 if left else 8, halo=True)
+            text = Text(
+                row.value, at, row.label, anchor="end" if left else "start", dx=-8 if left else 8, halo=True
+            )
             marks.append(text)
     height = min(max(_LEAST_MANY, _MANY * len(rows)), _MOST_MANY) + 60
     width, kind = (NARROW, "narrow") if narrow else (WIDE, "wide")
