@@ -142,7 +142,10 @@ def main_effects(
     names = [f"{line.name}: {', '.join(line.labels)}" for line in drawn]
     room = width - 16 if narrow else min(max(map(text_width, names)), 330.0)
     labels = fitted(names, room, 2)
-    left = 8 if narrow else room + 14
+    above = narrow and max(map(text_width, names)) > 120  # otherwise the names fit beside the lines
+    if not above:
+        room = max(map(text_width, [line for label in labels for line in label]))
+    left = 8 if above else room + 14
     inner = width - left - 8
     panes: list[Pane] = []
     texts: list[Mark] = []
@@ -150,11 +153,11 @@ def main_effects(
     for number, (line, label) in enumerate(zip(drawn, labels, strict=True)):
         across = Axis(axis.low, axis.high, log, thinned(axis, inner).ticks, labelled=number == len(drawn) - 1)
         places = [math.exp(place) if log else place for place in line.places]
-        tall = 16.0 if narrow else len(label) * LINE + 9
+        tall = 16.0 if above else len(label) * LINE + 9
         for at, text in enumerate(label):
-            y = top + LINE / 2 if narrow else top + tall / 2 + (at - (len(label) - 1) / 2) * LINE
+            y = top + LINE / 2 if above else top + tall / 2 + (at - (len(label) - 1) / 2) * LINE
             texts.append(Text(0, y, text))
-            top += LINE if narrow else 0
+            top += LINE if above else 0
         middle = tall / 2
         marks = (
             Rule(1.0 if log else 0.0),
@@ -163,7 +166,7 @@ def main_effects(
             Points(places[:1], [middle], line.ink, "o", 4.5, hollow=True),
         )
         panes.append(Pane(left, top, inner, tall, across, Axis(tall, 0.0, grid=False), marks))
-        top += tall + (8 if narrow else 0)
+        top += tall + (8 if above else 0)
     height = top + 18 + LINE + 4
     texts.append(Text(left + inner / 2, top + 18 + LINE / 2, axis.title, MUTED, "middle"))
     kind = "narrow" if narrow else "wide"
