@@ -244,7 +244,7 @@ def heat_maps(name: str, matrix: Matrix, *, valid: bool, description: str, narro
 
 def _cells(grid: TestGrid, *, valid: bool, room: float) -> Iterator[Mark]:
     for (i, j), row in sorted(grid.cells.items()):
-        verdict = row.effect.conclusion.words if valid else "undecided"
+        verdict = row.effect.conclusion.words if valid and not row.effect.conclusion.open else "undecided"
         ink = VERDICT_INKS.get(verdict, MUTED)
         equal = valid and row.effect.conclusion.equivalent
         quiet = equal or verdict == "undecided"
