@@ -32,6 +32,7 @@ from iotrial.report.chart import (
 )
 from iotrial.report.figures import draw_figures
 from iotrial.report.interval_charts import IntervalGroup, IntervalRow, interval_axis, interval_chart
+from iotrial.report.race import Track, race_chart
 
 MARGIN = 0.03
 
@@ -301,6 +302,29 @@ def test_every_chart_of_a_report_keeps_its_text_inside_and_apart() -> None:
             for other in boxes[:n]:
                 apart = right <= other[0] or other[1] <= left or bottom <= other[2] or other[3] <= top
                 assert apart, (chart.name, words, other[4])
+
+
+def test_charts_of_runs_call_the_response_wall_time() -> None:
+    made = document(all_equivalent(), runs={"conditions": CONDITIONS, "blocks": 12, "histograms": False})
+    for figure in draw_figures(made).every():
+        if figure.stem.startswith(("runs", "distribution")):
+            words = [words for *_, words in texts(root(figure.drawing))]
+            assert "time" in words
+            assert not any("wall" in word for word in words)
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_a_race_names_every_setting_and_early_blocks_do_not_flatten_it(narrow: bool) -> None:
+    blocks = tuple(range(1, 31))
+    tracks = [
+        Track("none", blocks, tuple(-0.1 + 3.0 * (n == 1) for n in blocks), -0.12, -0.08, False),
+        Track("mq-deadline", blocks[:9], tuple(0.05 for _ in blocks[:9]), 0.0, 0.1, True),
+    ]
+    svg = root(race_chart("r", tracks, narrow=narrow))
+    words = {words for *_, words in texts(svg)}
+    assert {"none", "mq-deadline (left)"} <= words
+    ticks = [float(word) for word in words if re.fullmatch(r"[\d.]+", word)]
+    assert not [tick for tick in ticks if 1.5 < tick < 2.9], "20 times in the first block is not on the axis"
 
 
 def test_a_file_has_title_key_and_light_colours_and_refers_to_nothing() -> None:

@@ -85,8 +85,8 @@ def race_figures(document: Document) -> tuple[DrawnFigure, ...]:
                     for track in tracks
                     for block, mean in zip(track.blocks, track.means, strict=True)
                 ),
-                parts=(_drawing(f"race-{number}", tracks, narrow=False),),
-                narrow=_drawing(f"race-{number}-narrow", tracks, narrow=True),
+                parts=(race_chart(f"race-{number}", tracks, narrow=False),),
+                narrow=race_chart(f"race-{number}-narrow", tracks, narrow=True),
             )
         )
     return tuple(found)
@@ -122,7 +122,8 @@ def _tracks(document: Document, race: Race) -> list[Track]:
     return tracks
 
 
-def _drawing(name: str, tracks: list[Track], *, narrow: bool) -> Chart:
+def race_chart(name: str, tracks: list[Track], *, narrow: bool) -> Chart:
+    """Draw the mean effect of each setting so far, block by block, with its interval at the end, and name all settings."""
     last = max((track.blocks[-1] for track in tracks if track.blocks), default=1)
     settled = [mean for track in tracks for mean in track.means[len(track.means) // 3 :]]
     ends = [end for track in tracks if not track.left for end in (track.low, track.high) if end is not None]
