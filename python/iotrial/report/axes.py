@@ -62,14 +62,14 @@ def value_axis(low: float, high: float, unit: str, title: str = "", *, log: bool
     return Axis(low, high, log, tuple((value, quantity(value, unit)) for value in values), title)
 
 
-def fitted_axis(values: Floats, unit: str, title: str = "") -> Axis:
-    """Return the axis for the central 99.8 % of the values, logarithmic if the central 96 % span more than ``LARGE_SPREAD``.
+def fitted_axis(values: Floats, unit: str, title: str = "", *, spread: float = LARGE_SPREAD) -> Axis:
+    """Return the axis for the central 99.8 % of the values, logarithmic if the central 96 % span more than ``spread``.
 
     A few values far from all others do not stretch it: it reaches at most twice the range of the central nine tenths beyond
     these.
     """
     least, most = (float(v) for v in np.quantile(values, (0.02, 0.98)))
-    if least > 0 and most / least > LARGE_SPREAD:
+    if least > 0 and most / least > spread:
         low, high = _without_strays(np.log(values[values > 0]))
         pad = (high - low) * 0.04
         return value_axis(math.exp(low - pad), math.exp(high + pad), unit, title, log=True)

@@ -399,19 +399,13 @@ def plot(
     height: float = 220,
     right: float = 14,
     entries: Sequence[Entry] = (),
-    title: str = "",
     kind: str = "",
 ) -> Chart:
     """Return a chart of one pane: the title of the vertical axis above it, that of the other below, and then the key.
 
     The ``height`` is without the key. ``right`` is left free on the right.
     """
-    heading = [
-        line
-        for text, bold in ((title, True), (y.title, False))
-        if text
-        for line in wrapped(text, width, bold=bold)
-    ]
+    heading = wrapped(y.title, width) if y.title else []
     top = 10 + LINE * len(heading)
     below = 22 + (LINE + 3 if x.title else 0)
     tall = height - top - below
@@ -419,10 +413,7 @@ def plot(
     left = max([8.0, *(text_width(label) + 8 for _, label in y.ticks if y.labelled)])
     wide = width - left - right
     x = thinned(x, wide)
-    texts: list[Mark] = [
-        Text(0, 8 + LINE * at, line, INK if title and not at else MUTED, bold=bool(title) and not at)
-        for at, line in enumerate(heading)
-    ]
+    texts: list[Mark] = [Text(0, 8 + LINE * at, line, MUTED) for at, line in enumerate(heading)]
     if x.title:
         room = shortened(x.title, width)
         middle = min(max(left + wide / 2, text_width(room) / 2), width - text_width(room) / 2)

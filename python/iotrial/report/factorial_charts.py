@@ -20,19 +20,15 @@ from iotrial.report.chart import (
     Chart,
     Curve,
     Mark,
-    Pane,
     Points,
-    Rule,
     Text,
     arm_ink,
     arm_marker,
     distinct,
-    fitted,
     plot,
-    sheet,
     text_width,
-    thinned,
 )
+from iotrial.report.interval_charts import IntervalGroup, IntervalRow, interval_chart
 
 MOST_BARS = 48
 _LABELLED = 8
@@ -133,44 +129,25 @@ def main_effects(
 ) -> Chart:
     """Draw for each factor the mean response at each of its levels, relative to the mean of all."""
     drawn = lines[:MOST_BARS]
-    width = NARROW if narrow else WIDE
     low, high = ends_of([0.0, *(place for line in drawn for place in line.places)], 0.08)
     if log:
         axis = ratio_axis(math.exp(low), math.exp(high), "ratio to the mean of all treatments")
     else:
         axis = difference_axis(low, high, "", "difference to the mean of all treatments")
-    names = [f"{line.name}: {', '.join(line.labels)}" for line in drawn]
-    room = width - 16 if narrow else min(max(map(text_width, names)), 330.0)
-    labels = fitted(names, room, 2)
-    above = narrow and max(map(text_width, names)) > 120  # otherwise the names fit beside the lines
-    if not above:
-        room = max(map(text_width, [line for label in labels for line in label]))
-    left = 8 if above else room + 14
-    inner = width - left - 8
-    panes: list[Pane] = []
-    texts: list[Mark] = []
-    top = 4.0
-    for number, (line, label) in enumerate(zip(drawn, labels, strict=True)):
-        across = Axis(axis.low, axis.high, log, thinned(axis, inner).ticks, labelled=number == len(drawn) - 1)
-        places = [math.exp(place) if log else place for place in line.places]
-        tall = 16.0 if above else len(label) * LINE + 9
-        for at, text in enumerate(label):
-            y = top + LINE / 2 if above else top + tall / 2 + (at - (len(label) - 1) / 2) * LINE
-            texts.append(Text(0, y, text))
-            top += LINE if above else 0
-        middle = tall / 2
-        marks = (
-            Rule(1.0 if log else 0.0),
-            Curve(places, [middle] * len(places), line.ink, 2.4),
-            Points(places[1:], [middle] * (len(places) - 1), line.ink, "o", 4.5),
-            Points(places[:1], [middle], line.ink, "o", 4.5, hollow=True),
+    rows = [
+        IntervalRow(
+            f"{line.name}: {', '.join(line.labels)}",
+            None,
+            None,
+            None,
+            ink=line.ink,
+            levels=tuple(math.exp(place) if log else place for place in line.places),
         )
-        panes.append(Pane(left, top, inner, tall, across, Axis(tall, 0.0, grid=False), marks))
-        top += tall + (8 if above else 0)
-    height = top + 18 + LINE + 4
-    texts.append(Text(left + inner / 2, top + 18 + LINE / 2, axis.title, MUTED, "middle"))
-    kind = "narrow" if narrow else "wide"
-    return Chart(name, width, height, (*panes, sheet(width, height, texts)), description, kind)
+        for line in drawn
+    ]
+    return interval_chart(
+        name, [IntervalGroup(rows)], axis, margin=0.0, description=description, narrow=narrow
+    )  # fmt: skip
 
 
 def interaction(

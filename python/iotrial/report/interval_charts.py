@@ -23,9 +23,11 @@ from iotrial.report.chart import (
     VERDICT_INKS,
     WIDE,
     Chart,
+    Curve,
     Interval,
     Mark,
     Pane,
+    Points,
     Rect,
     Rule,
     Text,
@@ -68,6 +70,8 @@ class IntervalRow:
     hollow: bool = False
     label_ink: str = INK
     href: str = ""
+    #: instead of an interval, several values joined by a line; the first is hollow
+    levels: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +142,15 @@ def interval_chart(
     width = NARROW if narrow else WIDE
     rows = [row for group in groups for row in group.rows]
     numbers = max((text_width(row.numbers) for row in rows), default=0.0)
-    word = min(max((text_width(row.word) for row in rows), default=0.0), 180.0)
+    word = min(max((text_width(row.word) for row in rows), default=0.0), 250.0)
     columns = numbers + word + _GAP * (bool(numbers) + bool(word))
     longest = max((text_width(row.label) for row in rows), default=0.0)
-    label = float(width) if narrow else max(20.0, min(longest, width - columns - 330.0, 330.0))
+    above = narrow and (columns > 0 or longest > 120)  # texts are above the interval
+    label = float(width) if above else max(20.0, min(longest, width - columns - 330.0 * (not narrow), 330.0))
     labels = fitted([row.label for row in rows], label, _MOST_LINES)
     words = [shortened(row.word, (width - _GAP if narrow else word)) for row in rows]
-    left = 8.0 if narrow else label + _GAP if longest else 8.0
-    inner = width - 16.0 if narrow else width - left - columns - 8
+    left = 8.0 if above else label + _GAP if longest else 8.0
+    inner = width - 16.0 if above else width - left - columns - 8
     axis = thinned(axis, inner)
     if band is None and axis.log and margin > 0:
         band = (1 / (1 + margin), 1 + margin)
@@ -181,7 +186,7 @@ def interval_chart(
             lines = labels[at] if row.label else []
             last = at == len(rows) - 1
             told = ": ".join(filter(None, (row.label, row.numbers, row.word)))
-            if narrow:
+            if above:
                 for line in lines:
                     texts.append(Text(0, top + LINE / 2, line, row.label_ink))
                     top += LINE
@@ -198,7 +203,7 @@ def interval_chart(
                     )
                 )
                 top += LINE + 1
-                strip(top, top + 18, [_mark(row, 9.0, told)], last=last)
+                strip(top, top + 18, _marks(row, 9.0, told), last=last)
                 top += 18 + 8
             else:
                 tall = max(1, len(lines)) * LINE + 9
@@ -207,10 +212,10 @@ def interval_chart(
                     texts.append(Text(0, middle + (place - (len(lines) - 1) / 2) * LINE, line, row.label_ink))
                 texts.append(Text(left + inner + _GAP + 8, middle, row.numbers))
                 texts.append(Text(width, middle, words[at], row.word_ink or row.ink, "end"))
-                marks.append(_mark(row, middle - begin, told))
+                marks += _marks(row, middle - begin, told)
                 top += tall
             at += 1
-        if not narrow and group.rows:
+        if not above and group.rows:
             strip(begin, top, marks, last=at == len(rows))
             top += 6
     top += 18
@@ -226,10 +231,15 @@ def interval_chart(
     return Chart(name, width, height, (*panes, sheet(width, height, shown)), description, kind)
 
 
-def _mark(row: IntervalRow, at: float, words: str) -> Interval:
-    return Interval(
-        at, row.low, row.value, row.high, row.ink, row.shape, row.hollow, row.dotted, words=words, href=row.href
-    )  # fmt: skip
+def _marks(row: IntervalRow, at: float, words: str) -> list[Mark]:
+    if row.levels:
+        return [
+            Curve(row.levels, [at] * len(row.levels), row.ink, 2.4),
+            Points(row.levels[1:], [at] * (len(row.levels) - 1), row.ink, "o", 4.5),
+            Points(row.levels[:1], [at], row.ink, "o", 4.5, hollow=True),
+        ]
+    look = (row.ink, row.shape, row.hollow, row.dotted)
+    return [Interval(at, row.low, row.value, row.high, *look, words=words, href=row.href)]
 
 
 # effects of one trial

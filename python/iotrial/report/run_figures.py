@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -288,11 +289,10 @@ def _upper(latency: Floats, counts: Floats) -> float:
 def _within_run(name: str, panel: WithinPanel, *, title: str = "") -> Chart:
     """Draw a sampled metric over the time of a run: medians, and the middle half of the runs as a band."""
     values = np.concatenate([part for curve in panel.curves for part in (curve.low, curve.high)])
-    y = fitted_axis(values, panel.unit, panel.what.partition(", ")[0])
-    if (
-        not y.log and 0.0 < y.low < 0.4 * y.high
-    ):  # from zero, unless only the change of a large level is of interest
-        y = value_axis(0.0, y.high, panel.unit, y.title)
+    name_of = title or panel.what.partition(", ")[0]
+    y = fitted_axis(values, panel.unit, name_of, spread=math.inf)
+    if 0.0 < y.low < 0.4 * y.high:  # from zero, unless only the change of a large level is of interest
+        y = value_axis(0.0, y.high, panel.unit, name_of)
     x = time_axis(max(float(curve.at_s[-1]) for curve in panel.curves), "the run began")
     marks: list[Mark] = []
     for curve in panel.curves:
@@ -301,5 +301,4 @@ def _within_run(name: str, panel: WithinPanel, *, title: str = "") -> Chart:
         marks.append(Curve(*around, "", opacity=0.14, fill=ink))
         marks += [Rule(at_s, ink=ink, dash=_CHANGE) for at_s, _, _ in curve.changes]
         marks.append(_line(curve.arm, curve.at_s, curve.middle))
-    y = replace(y, title=title or y.title)
     return plot(name, x, y, marks, description=f"Within a run: {panel.what}, {panel.condition.text}")
