@@ -103,6 +103,13 @@ def test_labels_in_lines_keep_all_words_if_there_is_room_and_stay_different_if_n
     assert max(len(one) for one in cut) <= 3
 
 
+def test_nothing_is_not_shortened() -> None:
+    assert distinct(["", ""], 0.0) == ["", ""]
+    rows = [IntervalRow("f01: off, on", None, None, None, levels=(0.9, 1.1))]
+    words = [words for *_, words in texts(drawn(rows))]
+    assert not any("…" in word for word in words)
+
+
 def test_letters_of_east_asia_are_as_wide_as_high() -> None:
     assert text_width("読み取り") == pytest.approx(4 * FONT)
     assert text_width("") == 0

@@ -117,7 +117,7 @@ def text_width(text: str, *, bold: bool = False) -> float:
 
 def shortened(text: str, room: float, *, share: float = 0.5, bold: bool = False) -> str:
     """Return the text, with an ellipsis if it is wider than ``room``; ``share`` of what is kept is its beginning."""
-    if len(text) < room and text_width(text, bold=bold) <= room:
+    if len(text) <= room and text_width(text, bold=bold) <= room:
         return text
     kept = min(len(text), int(room / 3))
     while kept > 1:
