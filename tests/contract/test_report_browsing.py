@@ -183,9 +183,9 @@ def test_all_text_of_charts_has_11_to_14_pixels_stays_inside_and_apart(
             for scale, wide, high, texts in charts:
                 for size, x, y, w, h, words in texts:
                     assert 11 <= size * scale <= 14, words
-                    assert -1 <= x, words
+                    assert x >= -1, words
                     assert x + w <= wide + 1, words
-                    assert -2 <= y + 2, words
+                    assert y + 2 >= -2, words
                     assert y + h <= high + 3, words
                 for n, (_, x, y, w, h, words) in enumerate(texts):
                     for _, x2, y2, w2, h2, other in texts[:n]:  # heights of boxes hold the line's leading

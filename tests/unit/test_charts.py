@@ -221,6 +221,19 @@ def test_one_uncertain_interval_does_not_flatten_the_others() -> None:
     assert beside[1] - beside[0] > 0.3 * (alone[1] - alone[0])
 
 
+def test_one_huge_difference_is_cut_and_its_numbers_are_written() -> None:
+    rows = [IntervalRow(f"{n}", 2.0, 3.0 + n, 9.0) for n in range(4)] + [
+        IntervalRow("huge", 8e8, 9e8, 1e9, "900 MB")
+    ]
+    axis = interval_axis(rows, log=False, unit="bytes", margin=MARGIN)
+    svg = root(interval_chart("x", [IntervalGroup(rows)], axis, margin=MARGIN, description="", narrow=False))
+    first = places(svg)[0]
+    assert first is not None
+    assert first[1] - first[0] > 10
+    assert [len(piece) // 2 for piece in ends(svg, 4)] == [2, 2, 2, 2], "two strokes for each end"
+    assert "900 MB" in {words for *_, words in texts(svg)}
+
+
 def test_a_decided_effect_is_inside_however_large() -> None:
     rows = [IntervalRow(f"{n}", 0.97, 1.0, 1.03) for n in range(9)]
     svg = drawn([*rows, IntervalRow("large", 0.02, 0.03, 0.04, shape="<")])

@@ -99,7 +99,7 @@ def interval_axis(
 
     All decided estimates are inside, and the ``margin`` around no effect. Ends of intervals, and undecided estimates, are
     inside up to ``FARTHEST`` times the farthest of these (at least up to four margins), so that one very uncertain
-    interval does not flatten all others.
+    interval does not flatten all others. Nor does a difference more than ten times as large as the median one.
     """
     rows = list(rows)
 
