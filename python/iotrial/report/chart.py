@@ -11,10 +11,13 @@ Nothing leaves its pane: lines are cut at the edge, a point beyond it is a small
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from html import escape
+from importlib import resources
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -50,29 +53,16 @@ VERDICT_INKS = {
     "differs by condition": _MOVED,
 }
 ARM_COLOURS = 8
-#: the style sheet's colours on a light screen
-LIGHT: Mapping[str, str] = {
-    INK: "#1c2430",
-    MUTED: "#5b6675",
-    RULE: "#e1e5ea",
-    BAND: "#e6eef6",
-    PAPER: "#ffffff",
-    "faster": "#00795a",
-    "slower": "#c2410c",
-    "equivalent": "#2f5d9b",
-    _MOVED: "#8a6100",
-    "arm-0": "#3c4656",
-    "arm-1": "#0072b2",
-    "arm-2": "#d55e00",
-    "arm-3": "#009e73",
-    "arm-4": "#b4558f",
-    "arm-5": "#a87f00",
-    "arm-6": "#3aa0d8",
-    "arm-7": "#8c564b",
-}
 _FONTS = "'DejaVu Sans', Verdana, 'Bitstream Vera Sans', sans-serif"
 DASHES = ("", "8 3", "3 2", "8 3 2 3", "12 4", "2 2", "12 4 2 4 2 4", "5 5")
 _MARKERS = "os^DvPXp"
+
+
+@cache
+def light_colours() -> Mapping[str, str]:
+    """Return the colour of each ink on a light screen, as the page's style sheet declares it."""
+    css = resources.files("iotrial.report").joinpath("templates/report.css").read_text("utf-8")
+    return dict(re.findall(r"--([\w-]+):(#\w+)", css.partition("@media")[0]))
 
 
 def arm_ink(position: int) -> str:
@@ -757,10 +747,11 @@ def standalone(title: str, about: str, charts: Sequence[Chart], entries: Sequenc
         Text(_PAD, _PAD + LINE * (at + 0.5), line, bold=True) for at, line in enumerate(lines)
     ]
     above = Chart("head", width, height, (sheet(width, height, [*head, *listed]),), "")
-    parts, left = [_content(above, LIGHT.__getitem__)], float(_PAD)
+    paint = light_colours().__getitem__
+    parts, left = [_content(above, paint)], float(_PAD)
     for chart in charts:
         parts.append(
-            f'<g transform="translate({_n(left)} {_n(top + more + 6)})">\n{_content(chart, LIGHT.__getitem__)}</g>\n'
+            f'<g transform="translate({_n(left)} {_n(top + more + 6)})">\n{_content(chart, paint)}</g>\n'
         )
         left += chart.width
     text = (
@@ -768,6 +759,6 @@ def standalone(title: str, about: str, charts: Sequence[Chart], entries: Sequenc
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(width)} {_n(height)}" '
         f'width="{_n(width)}" height="{_n(height)}" '
         f'font-family="{_FONTS}" font-size="{FONT}">\n<title>{_safe(title)}</title>\n<desc>{_safe(about)}</desc>\n'
-        f'<rect width="{_n(width)}" height="{_n(height)}" fill="{LIGHT[PAPER]}"/>\n{"".join(parts)}</svg>\n'
+        f'<rect width="{_n(width)}" height="{_n(height)}" fill="{light_colours()[PAPER]}"/>\n{"".join(parts)}</svg>\n'
     )
     return text.encode("utf-8", "replace")
