@@ -14,7 +14,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -343,36 +343,22 @@ def test_metrics_and_guards_are_in_view_and_in_the_summary_and_continue_asks(
     assert service.ahead == TODAY
 
 
-@pytest.mark.parametrize("how", ["gone", "on a full disk"])
-def test_a_lost_metric_sets_the_settings_again_until_it_is_back(
-    state: Path, service: Service, tmp_path: Path, how: str
-) -> None:
-    with ExitStack() as held:
-        away = service.log.with_suffix(".away")
-        if how == "on a full disk":
-            service.kill()
-            held.enter_context(small(tmp_path / "logs", 512))
-            service.log = tmp_path / "logs" / "service.log"
-            service.start()
-            held.callback(service.kill)
-            assert eventually(service.log.exists, 10)
-        trial = Trial(state, *service.words("--blocks", "1000", "--time", "2 min", "--no-stop"), verb="live")
-        trial.until(lambda: service.ahead == LOW, "a window with the other setting")
-        ballast = service.log.rename(away) if how == "gone" else fill(service.log.parent, free_pages=0)
-        trial.until(lambda: "metric_lost" in voids(state), "a void block")
-        assert service.ahead == TODAY
-        before = trial.runs
-        time.sleep(3)
-        assert (service.ahead, trial.runs) == (TODAY, before)
-        if how == "gone":
-            away.rename(service.log)
-        else:
-            ballast.unlink()
-        trial.until_runs(before + 4)
-        trial.process.send_signal(signal.SIGINT)
-        trial.end()
-        assert service.ahead == TODAY
-        nothing_left(state)
+def test_a_lost_metric_sets_the_settings_again_until_it_is_back(state: Path, service: Service) -> None:
+    trial = Trial(state, *service.words("--blocks", "1000", "--time", "2 min", "--no-stop"), verb="live")
+    trial.until(lambda: service.ahead == LOW, "a window with the other setting")
+    away = service.log.with_suffix(".away")
+    service.log.rename(away)
+    trial.until(lambda: "metric_lost" in voids(state), "a void block")
+    assert service.ahead == TODAY
+    before = trial.runs
+    time.sleep(3)
+    assert (service.ahead, trial.runs) == (TODAY, before)
+    away.rename(service.log)
+    trial.until_runs(before + 4)
+    trial.process.send_signal(signal.SIGINT)
+    trial.end()
+    assert service.ahead == TODAY
+    nothing_left(state)
 
 
 def of_this_trial(state: Path, pid: int) -> bool:

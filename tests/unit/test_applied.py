@@ -629,6 +629,18 @@ def test_what_tuned_writes_is_on_the_disk_before_the_next_step(
     assert not unsynced
 
 
+def test_early_at_boot_the_profile_of_tuned_comes_back_without_tuned(root: Path) -> None:
+    """There tuned-adm waits for D-Bus until its time is up."""
+    machine = FakeMachine(root)
+    tuned(machine, "[sysctl]\nvm.swappiness=30\n")
+    applied(machine, (SWAPPINESS,))
+    (root / "run/tuned/tuned.pid").unlink()
+    booted = FakeMachine(root)
+    assert [one.problems for one in reverted(booted)] == [()]
+    assert (root / "etc/tuned/active_profile").read_text() == "mine\n"
+    assert "tuned-adm" not in {argv[0] for argv in booted.ran}
+
+
 def test_an_apply_that_is_stopped_half_way_is_taken_back_in_time(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -367,7 +367,8 @@ class ProfileStep(Step, frozen=True, tag="tuned"):
         found = (machine.text("/etc/tuned/active_profile") or "").strip()
         if found not in (self.before, self.after) and not force:
             return Outcome.FOREIGN
-        if found != self.before:
+        # early at boot tuned does not run, and tuned-adm would wait for D-Bus; tuned reads the files when it starts
+        if found != self.before and machine.exists("/run/tuned/tuned.pid"):
             machine.run("tuned-adm", "profile", *self.before.split())
         for file in self.files:
             if file.undo(machine, force=True) is Outcome.ALREADY:
