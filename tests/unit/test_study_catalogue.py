@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from generators.catalogue_index import catalogue_index
+from generators.indexes import catalogue_index
 from study_examples import WHOLE, changed, whole
 
 from iotrial.errors import StudyError, UnknownName
