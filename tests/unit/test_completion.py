@@ -11,10 +11,10 @@ from pathlib import Path
 
 import click
 import pytest
-from generators.indexes import options_index
 from store_examples import header
 
 import program
+from generators.indexes import options_index
 from iotrial.cli import cli
 from iotrial.cli.groups import COMPLETING
 from iotrial.cli.suggestions import OPTIONS, workload_kinds

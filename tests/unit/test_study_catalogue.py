@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from generators.indexes import catalogue_index
 from study_examples import WHOLE, changed, whole
 
+from generators.indexes import catalogue_index
 from iotrial.errors import StudyError, UnknownName
 from iotrial.report.safety import worst
 from iotrial.study import catalogue
