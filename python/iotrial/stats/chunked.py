@@ -259,7 +259,7 @@ def _stay_below(layout: _Layout, candidates: Floats, thresholds: Floats, series:
     while index.size and sums.done < layout.chunks:
         limits = thresholds[index]
         chunks = sums.advance()
-        out = chunks.at_ends().max(axis=1) >= limits + _ROUNDING
+        out = chunks.at_end() >= limits + _ROUNDING
         places = np.nonzero(~out[:, None] & (chunks.at_most() >= limits[:, None] - _ROUNDING))
         if places[0].size:
             highest = chunks.largest(places)
@@ -410,10 +410,10 @@ class _Chunks:
             axis=-1
         )
 
-    def at_ends(self) -> Floats:
-        """Return ln M by candidate after every chunk."""
-        costs = self._layout.costs(self.coin[..., 1:], self.all_runs[..., 1:])
-        return self._layout.log_mean(self._layout.signed(self.sums[:, -1]), costs)
+    def at_end(self) -> Floats:
+        """Return ln M by candidate after the last chunk."""
+        costs = self._layout.costs(self.coin[..., -1], self.all_runs[..., -1])
+        return self._layout.log_mean(self._layout.signed(self.sums[:, -1, :, -1]), costs)
 
     def at_most(self) -> Floats:
         """Return an upper bound of ln M within each chunk."""
