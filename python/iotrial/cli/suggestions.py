@@ -51,7 +51,7 @@ def indexed_command(module: str, name: str) -> click.Command | None:
     found = json.loads(OPTIONS.read_bytes()).get(module) if OPTIONS.exists() else None
     if found is None:
         return None
-    params = [
+    params: list[click.Parameter] = [
         (click.Option if "multiple" in param else click.Argument)(
             **{**param, "type": click.Choice(param["type"]) if "type" in param else None}
         )
