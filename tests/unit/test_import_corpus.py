@@ -154,6 +154,7 @@ def damaged(data: bytes, rng: random.Random) -> tuple[str, bytes]:
             "joined",
             "garbage",
             "nul",
+            "word",
         ]
     )
     match kind:
@@ -181,10 +182,10 @@ def damaged(data: bytes, rng: random.Random) -> tuple[str, bytes]:
             other = rng.randrange(len(lines))
             lines[line], lines[other] = lines[other], lines[line]
         case "swapped-words":
-            words = re.split(rb"([,;|\t ]+)", lines[line])
-            a, b = (2 * rng.randrange((len(words) + 1) // 2) for _ in range(2))
-            words[a], words[b] = words[b], words[a]
-            lines[line] = b"".join(words)
+            cells = re.split(rb"([,;|\t ]+)", lines[line])
+            a, b = (2 * rng.randrange((len(cells) + 1) // 2) for _ in range(2))
+            cells[a], cells[b] = cells[b], cells[a]
+            lines[line] = b"".join(cells)
         case "line-ends":
             return kind, b"".join(one + rng.choice([b"\n", b"\r\n", b"\r"]) for one in lines[:-1]) + lines[-1]
         case "encoding":
@@ -203,6 +204,11 @@ def damaged(data: bytes, rng: random.Random) -> tuple[str, bytes]:
             lines.insert(line, bytes(rng.choices(range(1, 256), k=rng.randrange(1, 60))).replace(b"\n", b""))
         case "nul":
             return kind, data[:at] + b"\0" + data[at:]
+        case "word":
+            words = list(re.finditer(rb"[A-Za-z_]{3,}", data)) or list(re.finditer(rb"\S+", data))
+            word = rng.choice(words)
+            at = rng.randrange(word.start(), word.end())
+            return kind, data[:at] + rng.choice([b"", b"x", data[at : at + 1] * 2]) + data[at + 1 :]
     return kind, b"\n".join(lines)
 
 

@@ -14,6 +14,7 @@ from iotrial.audits.importers import read
 from iotrial.audits.importers.contract import ReadOptions, source_of
 from iotrial.audits.model import Dataset
 from iotrial.errors import RequestError, UnknownName
+from iotrial.workloads.fio_result import picked, result_of
 
 DATA = Path(__file__).parents[1] / "data" / "audit" / "fio"
 
@@ -33,7 +34,8 @@ def values(data: Dataset, response: str) -> list[float]:
 
 def job(name: str, bw: float, *, groupid: int = 0, error: int = 0, **options: object) -> dict[str, Any]:
     part = {"bw": bw, "iops": bw / 4, "total_ios": 100, "io_bytes": bw * 1024 * 10, "runtime": 10_000}
-    return {"jobname": name, "groupid": groupid, "error": error, "job options": options, "read": part}
+    rest = {"write": {"total_ios": 0}, "usr_cpu": 1.5, "sys_cpu": 2.5}
+    return {"jobname": name, "groupid": groupid, "error": error, "job options": options, "read": part, **rest}
 
 
 def result(*jobs: dict[str, Any], at: int = 1, shared: dict[str, str] | None = None) -> str:
@@ -209,3 +211,50 @@ def test_fio_2_counts_kib_and_microseconds() -> None:
     data = of({"x.json": text})
     assert values(data, "write_bw") == [(4096 + 8192) / 2]
     assert {(o.unit, o.value) for o in data.observations if o.response == "write_clat_mean"} == {("us", 7.0)}
+
+
+def whole_job() -> dict[str, Any]:
+    latency = {"min": 1, "max": 9, "mean": 5.0, "percentile": {"50.000000": 4, "99.000000": 9}}
+    one = job("j", 5)
+    one["read"] |= {"clat_ns": latency, "lat_ns": dict(latency)}
+    one["sync"] = {"total_ios": 3, "lat_ns": dict(latency)}
+    return one
+
+
+def paths_of(block: dict[str, Any], above: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    found = [(*above, key) for key in block]
+    return found + [path for key in block if isinstance(block[key], dict) for path in paths_of(block[key], (*above, key))]
+
+
+#: without them the numbers are the same, or only the conditions
+NO_NUMBERS = {"jobname", "groupid", "error", "min", "max", "io_bytes", "runtime"}
+
+
+@pytest.mark.parametrize("path", [path for path in paths_of(whole_job()) if path[-1] not in NO_NUMBERS], ids=".".join)
+def test_a_key_with_another_name_is_named(path: tuple[str, ...]) -> None:
+    one = whole_job()
+    block = one
+    for key in path[:-1]:
+        block = block[key]
+    block[f"x{path[-1]}"] = block.pop(path[-1])
+    assert of({"x.json": result(whole_job())}).unread == ()
+    try:
+        found = of({"x.json": result(one)})
+    except RequestError:
+        return
+    if (without := of({"x.json": result(whole_job())})).observations != found.observations:
+        assert len(found.observations) < len(without.observations)
+    assert found.unread, found.observations
+
+
+@pytest.mark.parametrize("printed", ["-nan", "nan", "inf", "-inf"])
+def test_numbers_that_c_prints_as_nan_do_not_make_a_result_unreadable(printed: str) -> None:
+    text = result(job("j", 5, description="slope: nan, or not")).replace('"usr_cpu": 1.5', f'"slope": {printed}, "usr_cpu": 1.5')
+    data = of({"x.json": text})
+    assert values(data, "read_bw") == [5]
+    assert data.unread == ()
+    assert picked(result_of(text), "jobs.j.read.bw") == 5
+    assert result_of(text)["jobs"][0]["job options"]["description"] == "slope: nan, or not"
+    absent = of({"x.json": text.replace('"bw": 5', f'"bw": {printed}')})
+    assert values(absent, "read_bw") == []
+    assert absent.unread == ("x.json: job j: read_bw (nan)",)

@@ -16,14 +16,14 @@ import math
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from iotrial.audits.importers.contract import Format, Imported, ReadOptions, Source, label
 from iotrial.audits.model import Condition, Observation
 from iotrial.errors import RequestError, UnknownName
-from iotrial.units import measured
+from iotrial.units import measured, with_json_numbers
 
 JOB = "job"
 _WAYS = ("read", "write", "trim", "mixed")
@@ -46,6 +46,12 @@ _ASIDE_LIKE = (
     "exec_",
     "unlink",
 )
+#: the blocks of a job and of a direction; another name is damaged, or of a fio that is not known here
+_BLOCKS = frozenset(
+    {*_WAYS, "sync", "job options", "iodepth_level", "iodepth_submit", "iodepth_complete"}
+    | {"latency_ns", "latency_us", "latency_ms", "steadystate", "block", "cpu_idleness"}
+)
+_LATENCIES = frozenset({"slat_ns", "clat_ns", "lat_ns", "slat", "clat", "lat"})
 _SAME = {"readwrite": "rw", "blocksize": "bs", "iodepth_batch_submit": "iodepth_batch"}
 #: of a document and its successor: an interim report, if its clock and the job's agree this closely (ms)
 _CLOCKS_MS = 250.0
@@ -79,18 +85,13 @@ def read(source: Source, _: ReadOptions) -> Imported:
 
 def _documents(source: Source, unread: list[str]) -> Iterator[dict[str, Any]]:
     """All JSON objects that begin at the start of a line, with lists of jobs. Raises RequestError if there is none."""
-    decode, at, found, why = (
-        json.JSONDecoder().raw_decode,
-        0,
-        0,
-        "not JSON: no object begins at the start of a line",
-    )
-    starts = [m.start() for m in re.finditer(r"^\{", source.text, re.MULTILINE)]
-    for start in starts:
+    decode, at, found, text = json.JSONDecoder().raw_decode, 0, 0, with_json_numbers(source.text)
+    why = "not JSON: no object begins at the start of a line"
+    for start in [match.start() for match in re.finditer(r"^\{", text, re.MULTILINE)]:
         if start < at:
             continue
         try:
-            document, at = decode(source.text, start)
+            document, at = decode(text, start)
         except (ValueError, RecursionError) as error:
             why = f"not JSON ({str(error)[:100]})"
             unread.append(f"{source.name}: a result that is cut off or damaged ({str(error)[:100]})")
@@ -101,7 +102,7 @@ def _documents(source: Source, unread: list[str]) -> Iterator[dict[str, Any]]:
             yield document
         else:
             why = "not a fio result: it has no list of jobs"
-    if found and len(unread) == 0 and (more := source.text.count('"fio version"') - found) > 0:
+    if found and len(unread) == 0 and (more := text.count('"fio version"') - found) > 0:
         unread.append(f"{source.name}: {more} more results that are damaged")
     if not found:
         raise RequestError(
@@ -211,6 +212,8 @@ def _of_job(
         else:
             why = "absent" if raw is None else label(raw)[:40]
             unread.append(f"{source.name}: job {_name(jobs[0])}: {response} ({why})")
+    for lacking in dict.fromkeys(one for job in jobs for one in _lacking(job)):
+        unread.append(f"{source.name}: job {_name(jobs[0])}: {lacking}")
     parts = [part for way in _WAYS for part in _parts(jobs, way)]
     if not parts:
         unread.append(f"{source.name}: job {_name(jobs[0])} (did no reads, writes or trims)")
@@ -220,6 +223,29 @@ def _of_job(
         unread.append(
             f"{source.name}: latencies of job {_name(jobs[0])} (all zero: gtod_reduce or disable_lat)"
         )
+
+
+def _lacking(job: Mapping[str, Any]) -> Iterator[str]:
+    """What every job of fio has and this one lacks, and blocks that have names which fio does not use."""
+    ways = {way: job[way] for way in (*_WAYS, "sync") if isinstance(job.get(way), dict)}
+    if "mixed" not in ways:
+        yield from (f"{way} (absent)" for way in ("read", "write") if way not in ways)
+    yield from (f"{name} (unknown)" for name in _odd(job, _BLOCKS))
+    for way, part in ways.items():
+        if "total_ios" not in part and "lat" not in part:
+            yield f"{way}: total_ios (absent)"
+        yield from (f"{way}: {name} (unknown)" for name in _odd(part, _LATENCIES))
+        for name in _LATENCIES & part.keys():
+            taken = part[name] if isinstance(part[name], dict) else {}
+            yield from (f"{way}: {name}: {odd} (unknown)" for odd in _odd(taken, {"percentile", "bins"}))
+            shares = taken.get("percentile")
+            for key in shares if isinstance(shares, dict) else ():
+                if measured(key) is None:
+                    yield f"{way}: {name}: percentile {label(key)} (unknown)"
+
+
+def _odd(block: Mapping[str, Any], known: Collection[str]) -> list[str]:
+    return [label(name) for name, part in block.items() if isinstance(part, dict) and name not in known]
 
 
 def _responses(jobs: list[dict[str, Any]], old: bool) -> Iterator[tuple[str, str, object]]:
@@ -241,18 +267,14 @@ def _responses(jobs: list[dict[str, Any]], old: bool) -> Iterator[tuple[str, str
         values = [measured(job.get(response)) for job in jobs]
         if all(value is not None for value in values):
             yield response, "%", math.fsum(value or 0.0 for value in values) / len(values)
-        elif any(response in job for job in jobs):
-            yield (
-                response,
-                "%",
-                next(job.get(response) for job, v in zip(jobs, values, strict=True) if v is None),
-            )
+        else:
+            yield response, "%", jobs[values.index(None)].get(response)
 
 
 def _parts(jobs: Sequence[Mapping[str, Any]], way: str) -> list[dict[str, Any]]:
-    return [
-        job[way] for job in jobs if isinstance(job.get(way), dict) and measured(job[way].get("total_ios"))
-    ]
+    """The parts that did something, by their operations, or by their bytes if the file lacks these."""
+    parts = [job[way] for job in jobs if isinstance(job.get(way), dict)]
+    return [part for part in parts if measured(part.get("total_ios", part.get("io_bytes")))]
 
 
 def _rate(parts: Sequence[Mapping[str, Any]], name: str, amount: str, unit: float) -> object:
@@ -281,7 +303,7 @@ def _latencies(
             timed = [
                 (one, ios)
                 for one, ios in timed
-                if measured(one.get("max")) or measured(one.get("mean")) is None
+                if measured(one.get("max")) != 0 or measured(one.get("mean")) is None
             ]
             if not timed or len(timed) < len(parts):
                 continue
