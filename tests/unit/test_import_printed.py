@@ -16,6 +16,7 @@ from iotrial.audits.model import Dataset
 from iotrial.errors import IotrialError, RequestError
 
 DATA = Path(__file__).parents[1] / "data" / "audit" / "printed"
+CORPUS = DATA.parent / "corpus"
 
 
 def of(text: str, *, name: str = "x.txt", **options: Any) -> Dataset:
@@ -308,3 +309,22 @@ def test_old_and_new_lines_of_bonnie_in_one_file_are_both_read() -> None:
         (11, (("files", "16"),)),
         (111, (("files", "16"),)),
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "damaged"),
+    [
+        ("own-db_bench.txt", "1.777 micros/op", "1.777 icros/op"),
+        ("own-db_bench.txt", "readrandom   :", "readrandom   "),
+        ("own-db_bench.txt", "28.3 MB/s", "28.3 B/s"),
+        ("own-ycsb.txt", "95thPercentileLatency(us)", "95thPercentileLatency(us"),
+        ("own-ycsb.txt", "[READ], MinLatency(us)", "READ], MinLatency(us)"),
+        ("bonnie-text.txt", "Latency             60015us", "            60015us"),
+    ],
+)
+def test_a_damaged_line_of_results_is_named(name: str, line: str, damaged: str) -> None:
+    whole = (CORPUS / name).read_text()
+    assert line in whole
+    before, after = of(whole, name=name), of(whole.replace(line, damaged), name=name)
+    assert len(after.observations) < len(before.observations)
+    assert len(after.unread) > len(before.unread)

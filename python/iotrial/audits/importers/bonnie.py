@@ -56,7 +56,7 @@ def read(source: Source, _: ReadOptions) -> Imported:
         fields = line.strip().split(",")
         if not _whole(fields, newer=line in rows):
             unread.append(
-                f"{source.name}: {len(fields)} fields of a line that is cut off ({line.strip()[:40]})"
+                f"{source.name}: {len(fields)} fields of a line that is cut off or damaged ({line.strip()[:40]})"
             )
             continue
         observations += _of_fields(source, fields, unread, newer=line in rows)
@@ -86,8 +86,8 @@ def read(source: Source, _: ReadOptions) -> Imported:
 
 
 def _whole(fields: Sequence[str], *, newer: bool) -> bool:
-    """Return whether a line has all fields of its version: 1.03 has 14 or, with the tests of files, 27."""
-    return len(fields) >= 48 if newer else len(fields) in (14, 27)
+    """Return whether a line has the fields of its version: 1.03 has 14 or, with the tests of files, 27; 1.98 has 50."""
+    return len(fields) in ((48, 50) if newer else (14, 27))
 
 
 def _of_fields(
@@ -140,7 +140,7 @@ def _table(lines: Sequence[str]) -> Iterator[tuple[str, str, list[str], str]]:
             header = line if "--Sequential" in line or not header else header + line
             continue
         words = line.split()
-        if header and size and words[:1] == ["Latency"]:
+        if header and size and (words[:1] == ["Latency"] or sum(map(bool, map(_LATENCY.fullmatch, words))) > 1):
             yield group, size, words[1:], header
         at = next((i for i in range(len(words)) if _SIZE.fullmatch(words[i]) and i <= 1), None)
         if header and at is not None and len(words) > at + 1:

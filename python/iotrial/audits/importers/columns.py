@@ -157,7 +157,8 @@ def find_layout(table: Table, options: ReadOptions) -> Layout:
     numeric = [name for name in left if _is_numeric(name, cells[name], marks[name])]
     group = options.group or directives.get("group")
     order = options.order or directives.get("order")
-    run = options.run or directives.get("run") or _named(left, _RUNS, numeric)
+    whole = [name for name in numeric if not _has_decimals(cells[name])]
+    run = options.run or directives.get("run") or _named(left, _RUNS, whole)
     series = options.series or directives.get("series") or _named(left, _SERIES, left)
     order = order or _named(left, _ORDERS, numeric)
     for name in (group, run, series, None if order == "rows" else order):
@@ -415,11 +416,11 @@ def _are_responses(parts: Sequence[tuple[str, str, str]]) -> bool:
 
 def _is_unknown(name: str, numeric: Collection[str], cells: Mapping[str, Sequence[str]]) -> bool:
     """Return whether a column holds decimal numbers, but its name is none of a condition: no level of anything."""
-    return (
-        name in numeric
-        and not _is_condition(name)
-        and any(re.search("[.,][0-9]", cell) for cell in cells[name])
-    )
+    return name in numeric and not _is_condition(name) and _has_decimals(cells[name])
+
+
+def _has_decimals(cells: Sequence[str]) -> bool:
+    return any(re.search("[.,][0-9]", cell) for cell in cells)
 
 
 def _group(rest: Sequence[str], columns: Sequence[str], conditions: Sequence[str]) -> str | None:

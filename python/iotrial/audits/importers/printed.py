@@ -132,7 +132,7 @@ _PROGRAMS = (
     _Program(
         "YCSB",
         re.compile(r"\[OVERALL\], Throughput\(ops/sec\), .*"),
-        re.compile(r"\((?:us|ms|ops/sec)\)"),
+        re.compile(r"\((?:us|ms|ops/sec)\)|^\[[^\]]*\], (?!Operations,|Return=|>?[0-9]+,)"),
         (
             _line(rf"{_YCSB}Throughput\(ops/sec\), {_NUMBER}", "throughput", "1/s"),
             _line(rf"{_YCSB}(?P<response>[A-Za-z0-9.]{{1,40}})\((?P<unit>us|ms)\), {_NUMBER}"),
@@ -141,7 +141,7 @@ _PROGRAMS = (
     _Program(
         "db_bench",
         re.compile(r"[a-z]\w{2,40}\s+:\s+[0-9.]+ micros/op.*"),
-        re.compile(r"micros/|;\s+[^(\s]"),
+        re.compile(r"^[^;]*?(?:\s:\s|micros/)[^;]*|;\s+[^(\s]"),
         (
             _line(rf"(?P<benchmark>[a-z]\w{{2,40}})\s+:\s+{_NUMBER} micros/op.*", "time", "us"),
             _line(rf"(?P<benchmark>[a-z]\w{{2,40}})\s+:.*\s{_NUMBER} MB/s.*", "rate", "MB/s"),

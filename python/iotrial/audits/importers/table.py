@@ -86,7 +86,7 @@ def read_table(text: str, name: str, *, roles: bool = False) -> Table:
         r"sep=[,;\t]", body[0].strip(" ")
     ):  # written by spreadsheets; the header shows the delimiter anyway
         del body[0]
-    rows, others = _first_markdown(body)
+    rows, others, outside = _first_markdown(body)
     if len(body if rows is None else rows) < 2:
         raise RequestError(f"{name}: not a table: expected a line of column names, then rows")
     unread = []
@@ -97,6 +97,7 @@ def read_table(text: str, name: str, *, roles: bool = False) -> Table:
                 f"{name}: {len(body) - len(rows)} line ends within quotes (is a quotation mark missing?)"
             )
     unread += [f"{name}: {others} more Markdown table{'s' * (others > 1)} below the first"] if others else []
+    unread += [f"{name}: {outside} line{'s' * (outside > 1)} with cells outside the table"] if outside else []
     if not roles and _is_data(rows[0], rows[1:]):
         first = ",".join(rows[0])[:60]
         raise RequestError(
@@ -168,14 +169,18 @@ def _rows_named(numbers: Sequence[int]) -> str:
     return f"row{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers[:6]))}{more}"
 
 
-def _first_markdown(body: Sequence[str]) -> tuple[list[list[str]] | None, int]:
-    """The rows of the first table in Markdown without the line of dashes, None if there is none, and how many follow it."""
+def _first_markdown(body: Sequence[str]) -> tuple[list[list[str]] | None, int, int]:
+    """The rows of the first table in Markdown without the line of dashes (None: there is none).
+
+    Also how many tables follow it, and how many lines of cells are in none.
+    """
     heads = [at for at, line in enumerate(body[1:]) if MARKDOWN_RULE.fullmatch(line) and "|" in body[at]]
     if not heads:
-        return None, 0
-    rows = []
-    for line in body[heads[0] : heads[1] if len(heads) > 1 else None]:
+        return None, 0, 0
+    rows, end = [], heads[1] if len(heads) > 1 else len(body)
+    for at, line in enumerate(body[heads[0] : end], heads[0]):
         if "|" not in line and not MARKDOWN_RULE.fullmatch(line):
+            end = at
             break
         cells = [
             cell.strip().strip("`*=").replace("\\|", "|")
@@ -183,7 +188,8 @@ def _first_markdown(body: Sequence[str]) -> tuple[list[list[str]] | None, int]:
         ]
         if not all(re.fullmatch(r":?-[-+]*:?", cell) for cell in cells):
             rows.append(cells)
-    return rows, len(heads) - 1
+    around = (*body[: heads[0]], *body[end : heads[1] if len(heads) > 1 else None])
+    return rows, len(heads) - 1, sum(line.count("|") > 1 for line in around)
 
 
 def _is_data(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
