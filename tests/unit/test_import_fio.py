@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -75,6 +76,62 @@ def test_file_names_are_groups_and_options_conditions() -> None:
 )
 def test_only_consecutive_numbers_are_repeats(names: list[str], groups: set[str]) -> None:
     assert {one.group for one in of({name: result(job("j", 5)) for name in names}).observations} == groups
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("{fs}-qd{}.json", {"iodepth": ["1", "32"]}),
+        ("{fs}-qd-{}-{run}.json", {"iodepth": ["1", "2"]}),
+        ("{fs}_{}qd_{run}.json", {"iodepth": ["4", "64"]}),
+        ("{}/{fs}/{run}.json", {"bs": ["4k", "1m"]}),
+        ("4kib-{fs}-iodepth={}.json", {"iodepth": ["1", "8"]}),
+        ("{fs}_bs{}_nj{}.json", {"bs": ["4k", "64K"], "numjobs": ["1", "4"]}),
+        ("{fs}-{}-{}-q{}.run{run}.json", {"rw": ["randread", "write"], "bs": ["4k", "128k"], "iodepth": ["1", "16"]}),
+        ("{fs}.{}.json", {"rw": ["read", "randrw"]}),
+        ("{}_{fs}_{}.json", {"ioengine": ["io_uring", "psync"], "size": ["1g", "100m"]}),
+        ("{fs}-direct{}.json", {"direct": ["0", "1"]}),
+    ],
+)  # fmt: skip
+def test_options_in_file_names_are_conditions(name: str, options: dict[str, list[str]]) -> None:
+    wanted, files = set(), {}
+    for at, (fs, *values_, run) in enumerate(itertools.product(["ext4", "xfs"], *options.values(), [1, 2])):
+        given = dict(zip(options, values_, strict=True))
+        files[name.format(*values_, fs=fs, run=run)] = result(job("j", 100.0 + at, **given))
+        wanted.add((fs, frozenset(given.items())))
+    data = of(files)
+    groups = {one.group for one in data.observations}
+    assert len(groups) == 2
+    assert {
+        (next(fs for fs in ("ext4", "xfs") if fs in one.group), frozenset(one.condition))
+        for one in data.observations
+    } == wanted
+    assert all(option in data.notes[-1] for option in options)
+
+
+def test_file_names_with_nothing_but_a_load_are_one_group() -> None:
+    data = of({f"qd{depth}.json": result(job("j", 5, iodepth=depth)) for depth in (1, 32)})
+    assert {(one.group, one.condition) for one in data.observations} == {
+        ("all", (("iodepth", "1"),)), ("all", (("iodepth", "32"),)),
+    }  # fmt: skip
+    assert "--group iodepth" in data.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("names", "groups"),
+    [
+        ({"raid-0": "0", "raid-5": "5"}, {"raid-0", "raid-5"}),  # a number alone is no depth
+        ({"mmap": "1", "psync": "1"}, {"mmap", "psync"}),
+        ({"old=qd1": "1", "qd32=qd32": "32"}, {"old", "qd32"}),  # labels are the user's
+    ],
+)
+def test_other_words_of_file_names_are_groups(names: dict[str, str], groups: set[str]) -> None:
+    sources = []
+    for name, depth in names.items():
+        label, equals, file = name.rpartition("=")
+        one = result(job("j", 5, iodepth=depth, ioengine=name))
+        sources.append(source_of(one.encode(), name=f"{file}.json", label=label if equals else None, alone=False))
+    assert {one.group for one in read(sources, ReadOptions()).observations} == groups
 
 
 def test_jobs_of_one_file_that_do_different_work_are_conditions() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from iotrial.audits.claims import parse_claim
@@ -59,10 +59,11 @@ def read(sources: Sequence[Source], options: ReadOptions, *, form: str | None = 
     if form is not None and form not in formats():
         raise UnknownName("format", form, formats())
     imported = []
-    for source in with_stems(sources):
+    stemmed = with_stems(sources)
+    for source in stemmed:
         chosen = formats()[form] if form is not None else detect(source)
         imported.append((chosen, _noted(source, chosen.read(source, options))))
-    imported = _settled(imported, options)
+    imported = _settled(imported, options, {source.stem for source in stemmed if source.label is None})
     return _merged(sources, imported, options)
 
 
@@ -96,14 +97,14 @@ def _copies(sources: Sequence[Source]) -> Iterator[str]:
 
 
 def _settled(
-    imported: Sequence[tuple[Format, Imported]], options: ReadOptions
+    imported: Sequence[tuple[Format, Imported]], options: ReadOptions, unlabelled: Collection[str]
 ) -> list[tuple[Format, Imported]]:
     """The files of a format that needs all of them to tell groups from conditions become one."""
     kept = [(form, part) for form, part in imported if form.settle is None]
     for form in dict.fromkeys(form for form, _ in imported if form.settle is not None):
         parts = [part for own, part in imported if own is form]
         assert form.settle is not None
-        observations, notes = form.settle([one for part in parts for one in part.observations], options)
+        observations, notes = form.settle([one for part in parts for one in part.observations], options, unlabelled)
         unread = tuple(line for part in parts for line in part.unread)
         kept.append((form, Imported(observations, notes=notes, unread=unread)))
     return kept

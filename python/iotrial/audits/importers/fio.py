@@ -52,6 +52,18 @@ _BLOCKS = frozenset(
     | {"latency_ns", "latency_us", "latency_ms", "steadystate", "block", "cpu_idleness"}
 )
 _LATENCIES = frozenset({"slat_ns", "clat_ns", "lat_ns", "slat", "clat", "lat"})
+#: options that say how much work is done and in which order; the others say how
+_SIZES = frozenset({"bs", "size", "filesize", "io_size", "file_size"})
+_LOAD = _SIZES | {"rw", "iodepth", "numjobs", "rwmixread", "rwmixwrite", "nrfiles", "runtime", "rate", "rate_iops"}
+#: how names of files spell options, besides the options' own names
+_SPELLINGS = {
+    "iodepth": ("qd", "q", "depth", "queue[-_]?depth"),
+    "numjobs": ("nj", "j", "jobs?", "t", "threads?", "clients?"),
+    "bs": ("block[-_]?size",),
+    "runtime": ("time",),
+    "rwmixread": ("mix", "rwmix"),
+    "rw": ("readwrite",),
+}
 _SAME = {"readwrite": "rw", "blocksize": "bs", "iodepth_batch_submit": "iodepth_batch"}
 #: of a document and its successor: an interim report, if its clock and the job's agree this closely (ms)
 _CLOCKS_MS = 250.0
@@ -363,14 +375,16 @@ def _quantile(bins: Counter[float], share: float) -> float | None:
 
 
 def settle(
-    observations: Sequence[Observation], options: ReadOptions
+    observations: Sequence[Observation], options: ReadOptions, unlabelled: Collection[str]
 ) -> tuple[tuple[Observation, ...], tuple[str, ...]]:
     """Decide what is compared; return the observations with it, and notes on it.
 
-    ``--group OPTION`` names it. Else it is the label, if there are several. Else it is the job's name, where jobs of
-    different names do the same. Options that vary within a group are conditions; those that only differ between groups go
-    with it, and a note names them. Raises UnknownName.
+    ``--group OPTION`` names it. Else it is the label, if there are several; words of a file's name that are options of its
+    jobs (ext4-qd32) are left out of it. Else it is the job's name, where jobs of different names do the same. Options that
+    vary within a group are conditions; those that only differ between groups go with it, and a note names them. Raises
+    UnknownName.
     """
+    observations, in_names = _without_options(observations, unlabelled)
     known = dict.fromkeys(name for one in observations for name, _ in one.condition)
     if options.group is not None and options.group not in known:
         raise UnknownName("option of the jobs", options.group, tuple(known))
@@ -403,7 +417,63 @@ def settle(
         replace(one, condition=tuple(pair for pair in one.condition if pair[0] in vary))
         for one in observations
     )
-    return kept, tuple(_notes(within, vary, kept))
+    return kept, (*in_names, *_notes(within, vary, kept))
+
+
+def _without_options(
+    observations: Sequence[Observation], unlabelled: Collection[str]
+) -> tuple[Sequence[Observation], list[str]]:
+    """The observations with groups that do not name options which differ between the files; a note on these options.
+
+    Options that are no part of the load stay in the names if nothing else tells the files apart.
+    """
+    options: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for one in observations:
+        if one.group in unlabelled:
+            for name, value in one.condition:
+                options[name][one.group].add(value)
+    differ = [
+        name
+        for name, by_group in options.items()
+        if name != JOB and len({value for values in by_group.values() for value in values}) > 1
+    ]
+    groups = {group: group for group in dict.fromkeys(one.group for one in observations)}
+    moved: list[str] = []
+    for name in sorted(differ, key=lambda name: name not in _LOAD):
+        shorter = {
+            group: _without_words(left, name, options[name].get(group, ())) for group, left in groups.items()
+        }
+        if shorter != groups and (name in _LOAD or len(set(shorter.values())) > 1):
+            groups = shorter
+            moved.append(name)
+    if not moved or len(groups) < 2:
+        return observations, []
+    names = {
+        group: re.sub(r"([-_ .=+,/])[-_ .=+,/]+", r"\1", left).strip("-_ .=+,/") or "all"
+        for group, left in groups.items()
+    }
+    note = f"{', '.join(moved)} in the names of files: a condition, no group; LABEL=FILE names other groups"
+    return [replace(one, group=names[one.group]) for one in observations], [note]
+
+
+def _without_words(text: str, option: str, values: Collection[str]) -> str:
+    """The text without what says that an option has this value: qd32 and 32qd, bs4k or only 4k, randread."""
+    if len(values) != 1:
+        return text
+    value = next(iter(values))
+    bare, keyed = ("", value) if value.isdigit() else (re.escape(value), re.escape(value))
+    if option == "rw":
+        random, way = re.fullmatch("(rand)?(.*)", value, re.DOTALL).groups()  # type: ignore[union-attr]
+        ways = "rw|readwrite|mixed" if way in ("rw", "readwrite") else re.escape(way)
+        bare = keyed = rf"{'rand(?:om)?' if random else '(?:seq(?:uential)?)?'}[-_]?(?:{ways})"
+    elif option in _SIZES and (size := re.fullmatch("([0-9]{1,15})([kmgt]?)(?:i?b)?", value, re.IGNORECASE)):
+        amount = int(size[1]) << 10 * ("kmgt".find(size[2].lower() or "-") + 1)
+        units = [(f"{amount >> 10 * at}{unit}", 1 << 10 * at) for at, unit in enumerate("kmgt", 1)]
+        bare = "|".join(f"{text}(?:i?b)?" for text, least in units if amount % least == 0 < amount)
+        keyed = f"{bare}|{amount}" if bare else str(amount)
+    keys = "|".join([*_SPELLINGS.get(option, ()), re.escape(option).replace("_", "[-_]?")])
+    words = [rf"(?:{keys})[-_=.]?(?:{keyed})", rf"(?:{keyed})[-_]?(?:{keys})", *([bare] if bare else [])]
+    return re.sub(rf"(?<![a-z0-9])(?:{'|'.join(words)})(?![a-z0-9])", "", text, flags=re.IGNORECASE)
 
 
 def _without(condition: Condition, names: Iterable[str]) -> Condition:
@@ -425,6 +495,8 @@ def _notes(
     groups = dict.fromkeys(one.group for one in observations)
     for name, found in within.items():
         values = {group: next(iter(found[group])) for group in groups if name not in vary}
+        if all(_without_words(group, name, {value}) != group for group, value in values.items()):
+            continue  # the groups' names say it
         if name != JOB and len(set(values.values())) > 1:
             shown = ", ".join(f"{group} {value or 'not set'}" for group, value in list(values.items())[:4])
             yield f"the groups differ in {name} as well: {shown}"
