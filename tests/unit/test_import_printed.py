@@ -328,3 +328,48 @@ def test_a_damaged_line_of_results_is_named(name: str, line: str, damaged: str) 
     before, after = of(whole, name=name), of(whole.replace(line, damaged), name=name)
     assert len(after.observations) < len(before.observations)
     assert len(after.unread) > len(before.unread)
+
+
+@pytest.mark.parametrize(
+    ("header", "roles"),
+    [
+        ("Dateisystem;Lauf;Zeit (s)", "treatment,run,value"),
+        ("Durchlauf;Dateisystem;Durchsatz MB/s", "run,treatment,value"),
+        ("Einstellung;Wiederholung;Dauer", "treatment,run,value"),
+        ("Variante;Blockgröße;Latenz in ms", "treatment,condition,value"),
+        ("Dateisystem;Lesen (MB/s);Schreiben (MB/s)", "treatment,value,value"),
+        ("Konfiguration;Mittelwert;Standardabweichung;Minimum;Maximum", "treatment,value,ignore,ignore,ignore"),
+        ("Scheduler;Messung 1;Messung 2", "treatment,value,value"),
+        ("Lauf;ext4;xfs", "run,value,value"),
+    ],
+)
+def test_german_headers(header: str, roles: str) -> None:
+    cells = {"treatment": "{}", "run": "{}", "value": "1,2{}", "condition": "4k", "ignore": "0,1{}"}
+    texts = {"run": ["1", "2"], "treatment": ["a", "b"]}
+    rows = [
+        ";".join(cells[role].format(texts.get(role, ["5", "6"])[at]) for role in roles.split(",")) for at in (0, 1)
+    ]
+    data = of("\n".join([header, *rows]) + "\n", name="x.csv")
+    assert data.columns == roles
+    measured = [name for name, role in zip(header.split(";"), roles.split(","), strict=True) if role == "value"]
+    assert sorted(one.value for one in data.observations) == sorted([1.25, 1.26] * len(measured))
+    assert {one.group for one in data.observations} == ({"ext4", "xfs"} if "ext4" in header else {"a", "b"})
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "option"),
+    [
+        ("Système;Répétition;Durée\next4;1;1,01\nxfs;2;1,1\n", "Répétition", "treatment,run,value"),
+        ("Essai;ext4;xfs\n1;1,25;1,35\n2;1,26;1,36\n", "Essai", "run,value,value"),
+        ("Essai;Durée (s)\n1;1,25\n2;1,5\n", "Essai", "run,value"),
+        ("Moteur;Moyenne;Max\na;1,25;1,5\nb;1,35;1,6\n", "Max", "treatment,value,ignore"),
+    ],
+)
+def test_what_may_be_a_count_or_an_extreme_is_refused_with_the_option(text: str, column: str, option: str) -> None:
+    with pytest.raises(RequestError, match=f"what {column} is") as refused:
+        of(text, name="x.csv")
+    assert f"--columns {option} " in str(refused.value.hint)
+    data = of(text, name="x.csv", columns=tuple(option.split(",")))
+    decimals = [float(cell.replace(",", ".")) for cell in re.findall("[0-9],[0-9]+", text)]
+    assert {one.value for one in data.observations} <= set(decimals)
+    assert len(data.observations) == len(decimals) - 2 * (column == "Max")

@@ -107,7 +107,8 @@ def _of_fields(
         for i, name in enumerate(names):
             text = fields[at + 2 * i] if at + 2 * i < len(fields) else ""
             value = measured(text)
-            if not value and text.strip("+"):
+            busy = fields[at + 2 * i + 1] if at + 2 * i + 1 < len(fields) else ""
+            if not value and (text.strip("+") or text != ("+++++" if busy else "")):
                 unread.append(f"{source.name}: {name} ({label(text)[:20]})")
             if value:
                 yield Observation(

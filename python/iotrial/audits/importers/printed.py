@@ -90,7 +90,10 @@ _PROGRAMS = (
     _Program(
         "sysbench",
         re.compile(r"sysbench [0-9][0-9.]*.* \(using .*\)"),
-        re.compile(r"(?:read|written), MiB/s:|/s:|per second:|transactions:|MiB/sec|avg:|percentile:"),
+        re.compile(
+            r"(?:read|written), |(?:reads|writes|fsyncs)/|/s:|events per|per second:|^\s+t\w+:\s+[0-9]+\s+\(|transactions:"
+            r"|MiB transferred|MiB/sec|avg:|percentile:"
+        ),
         (
             _line(rf"avg:\s+{_NUMBER}", "latency_average", "ms"),
             _line(rf"(?P<response>[0-9]+th percentile):\s+{_NUMBER}", "", "ms"),

@@ -35,6 +35,21 @@ _RANK = re.compile(r"p[0-9]{2,3}(?:\.[0-9]+)?|[0-9]{1,2}(?:\.[0-9]+)?th")
 #: the line of dashes below the header of a table in Markdown or Org
 MARKDOWN_RULE = re.compile(r"\s*\|?\s*:?-+:?\s*(?:[|+]\s*:?-+:?\s*)+\|?\s*|\s*\|\s*:?-+:?\s*\|\s*")
 _LONGEST_LINE = 100_000
+#: German words of headers and labels
+_GERMAN = {
+    "abweichung": "deviation", "anzahl": "count", "art": "kind", "bandbreite": "bandwidth", "befehl": "command",
+    "blockgröße": "block size", "dateien": "files", "dateigröße": "file size", "dateisystem": "filesystem",
+    "dauer": "duration", "durchlauf": "run", "durchsatz": "throughput", "durchschnitt": "average", "einstellung": "setting",
+    "faden": "threads", "fäden": "threads", "gerät": "device", "geschwindigkeit": "speed", "gesamt": "total",
+    "größe": "size", "gruppe": "group", "höchstwert": "maximum", "kleinster": "minimum", "größter": "maximum",
+    "konfiguration": "configuration", "kleinstwert": "minimum", "latenz": "latency", "lauf": "run", "laufzeit": "time",
+    "lesen": "read", "messung": "measurement", "messwert": "value", "mittel": "mean", "mittelwert": "mean",
+    "modus": "mode", "platte": "device", "protokoll": "protocol", "reihenfolge": "order", "rechner": "machine",
+    "schreiben": "write", "sekunden": "seconds", "sitzung": "session", "standardabweichung": "stddev", "stufe": "level",
+    "summe": "sum", "tiefe": "depth", "variante": "variant", "verhältnis": "ratio", "versuch": "trial",
+    "verzögerung": "latency", "warteschlangentiefe": "depth", "wert": "value", "wiederholung": "repeat", "zeit": "time",
+    "zeitstempel": "timestamp", "zeitplaner": "scheduler",
+}  # fmt: skip
 _MOST_DIRECTIVES = 400
 
 
@@ -138,9 +153,14 @@ def read_table(text: str, name: str, *, roles: bool = False) -> Table:
     )
 
 
+def english(text: str) -> str:
+    """Return a name or a label in lower case, with words in German by their English ones."""
+    return re.sub(r"[^\W\d_]+", lambda found: _GERMAN.get(found[0], found[0]), text.casefold())
+
+
 def is_statistic(cell: str) -> bool:
     """Return whether a cell says which statistic its row holds: mean, stddev, max, p99."""
-    word = cell.casefold().strip(" .:")
+    word = english(cell).strip(" .:")
     return word in SPREADS | CENTRES | EXTREMES | {"total", "sum"} or bool(_RANK.fullmatch(word))
 
 
@@ -149,7 +169,7 @@ def _summaries(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[in
     found: dict[int, str] = {}
     for at in range(len(columns)):
         words = {
-            number: row[at].casefold().strip(" .:") for number, row in enumerate(rows, start=1) if row[at]
+            number: english(row[at]).strip(" .:") for number, row in enumerate(rows, start=1) if row[at]
         }
         mixed = not all(map(is_statistic, words.values()))
         centred = not CENTRES.isdisjoint(words.values())
