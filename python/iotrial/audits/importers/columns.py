@@ -443,7 +443,8 @@ def _looks_measured(name: str) -> bool:
 
 def _is_condition(name: str) -> bool:
     words = set(re.split(r"[_\s]+", english(name)))
-    return bool(words & _CONDITION_WORDS) and not words & {"calls", "errors", "rate", "throughput"}
+    rate = split_unit(name)[1].endswith("/s")
+    return bool(words & _CONDITION_WORDS) and not rate and not words & {"calls", "errors", "rate", "throughput"}
 
 
 def _are_responses(parts: Sequence[tuple[str, str, str]]) -> bool:

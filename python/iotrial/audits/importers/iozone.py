@@ -50,7 +50,7 @@ _TOUCHING, _WIDTH = 10, 8
 _ROW = re.compile(r"(\s*[0-9]{1,12}\s+[0-9]{1,9})((?:\s+[0-9]{1,120})*)\s*")
 _POSITIONED = re.compile(r"^[ \t]*Command line used:.* -i ?(?:9|1[0-2])\b", re.M)
 #: a row of a table, or a sum, that is damaged or out of place
-_LIKE = re.compile(r"(?:[0-9]{2,}\s+){4}|see throughput")
+_LIKE = re.compile(r"(?:[0-9]{2,}\s+){4}|see throughput|Children")
 _REPORT = re.compile(r'"(.{1,40}) report"\s*', re.I)
 _HEADING = re.compile(r'\s*"[^"0-9][^"]*".*')
 _THROUGHPUT = re.compile(
@@ -121,12 +121,13 @@ def _tables(name: str, lines: Sequence[str], unread: list[str]) -> Iterator[tupl
     for at, line in enumerate(lines, start=1):
         if _HEADER.fullmatch(line):
             columns = _columns(line)
+            tests: set[str] = set()
             tables += 1
             continue
         match = _ROW.fullmatch(line) if columns else None
         if match is None:
             columns = columns if line.strip() else []
-            if columns or _LIKE.search(line):
+            if columns or (_LIKE.search(line) and not _THROUGHPUT.fullmatch(line)):
                 unread.append(f"{name}: line {at} ({label(line)[:60]})")
             continue
         found = _by_column(line, match.end(1), columns)
@@ -135,6 +136,9 @@ def _tables(name: str, lines: Sequence[str], unread: list[str]) -> Iterator[tupl
             continue
         file_kib, record_kib = match[1].split()
         condition = (("file_kib", file_kib), ("record_kib", record_kib))
+        tests = tests or {test for test, _ in found}
+        if lacking := tests - {test for test, _ in found}:
+            unread.append(f"{name}: line {at} (no {', '.join(sorted(lacking))})")
         series = "" if tables == 1 else f"table {tables}"
         yield from ((series, (test, condition, value)) for test, value in found)
 

@@ -91,7 +91,7 @@ _PROGRAMS = (
         "sysbench",
         re.compile(r"sysbench [0-9][0-9.]*.* \(using .*\)"),
         re.compile(
-            r"(?:read|written), |(?:reads|writes|fsyncs)/|/s:|events per|per second:|^\s+t\w+:\s+[0-9]+\s+\(|transactions:"
+            r"(?:read|written), |(?:reads|writes|fsyncs)/|/s:|events \S+ second|events per|per second:|^\s+t\w+:\s+[0-9]+\s+\(|transactions:"
             r"|MiB transferred|MiB/sec|avg:|percentile:"
         ),
         (
