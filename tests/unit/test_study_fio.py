@@ -13,6 +13,7 @@ import pytest
 from iotrial.errors import RequestError, StudyError
 from iotrial.runner.command_user import command_user
 from iotrial.runner.own_files import check_own_files
+from iotrial.runner.refusals import check_made_files
 from iotrial.runner.resolve import resolve
 from iotrial.stats.spec import stretched_response
 from iotrial.study.codec import study_from_json, study_to_json
@@ -523,6 +524,35 @@ def test_the_files_of_all_levels_have_to_fit_into_the_lab() -> None:
     with pytest.raises(RequestError, match="lay out files of 9 GiB, in a lab of 9 GiB") as caught:
         check_own_files(found, lab="image", lab_bytes=9 << 30)
     assert 'size = "11520 MiB"' in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        ("rw=read", "evicts the files of job"),
+        ("rw=randrw\ninvalidate=1", "evicts the files"),
+        ("rw=read\ninvalidate=0\ndirect=1", "reads past the page cache"),
+        ("rw=write", None),
+        ("rw=read\ninvalidate=0", None),
+        ("rw=read\npre_read=1", None),
+        ("ioengine=null\nrw=read", None),
+    ],
+)
+def test_files_that_fio_evicts_cannot_be_warm(job: str, message: str | None) -> None:
+    for how in ("cache", "factor"):
+        text = STUDY % f"job = '''\n[read.a]\nsize=1m\niodepth={{depth}}\n{job}\n'''"
+        text = text.replace('["jobs.read.a.read.iops", ', "[").replace(".read.clat_ns.percentile.99.000000", ".usr_cpu")
+        if how == "cache":
+            text = text.replace('kind = "fio"', 'kind = "fio"\ncache = "warm"')
+        else:
+            text += '[[factor]]\nname = "c"\nknob = "cache.state"\nlevels = ["cold", "warm"]\n'
+        found = read_study(text, "x.toml", trusted=True)
+        if message is None:
+            check_made_files(found, "image")
+        else:
+            with pytest.raises(RequestError, match=f"cannot be warm: .*{message}"):
+                check_made_files(found, "image")
+        assert found.workloads[0].work.warm("warm") == 1
 
 
 # Picks.

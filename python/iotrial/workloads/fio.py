@@ -372,6 +372,22 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
                 raise RequestError(f"the job file: {problem}") from None
         return found
 
+    def check_cache(self, state: str, settings: Sequence[Setting]) -> None:
+        if state != "warm":
+            return
+        for job in filled_jobs(mapped(self.job)[0], settings):
+            for one in jobs_of(job):
+                if "read" not in one.ways or one.options.get("ioengine", "") in NO_FILES:
+                    continue
+                if one.direct:
+                    raise RequestError(f'job "{one.name}" reads past the page cache', hint="remove direct=1")
+                if one.on("invalidate", "1") and not one.on("pre_read"):
+                    message = f'fio evicts the files of job "{one.name}" from the page cache before it reads them'
+                    raise RequestError(message, hint="add invalidate=0 to the job")
+
+    def warm(self, state: str) -> int:
+        return 1 if state == "warm" else 0  # fio evicts files that it has laid out
+
     def never_root(self) -> bool:
         return self.several
 

@@ -125,9 +125,9 @@ class Job:
         """Its name in fio's result."""
         return self.options.get("name") or self.section
 
-    def on(self, option: str) -> bool:
+    def on(self, option: str, default: str = "0") -> bool:
         """Return whether a yes-or-no option is set."""
-        return self.options.get(option, "0") not in ("0", "false")
+        return self.options.get(option, default) not in ("0", "false")
 
     def number(self, option: str) -> int | None:
         """Return a count, by default 1; None if it is only known later."""
