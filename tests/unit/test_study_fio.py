@@ -473,6 +473,8 @@ def test_a_job_without_a_size_is_refused_as_by_fio(lines: str, tmp_path: Path) -
     ("lines", "message"),
     [
         ("filename=/dev/sdz\nzonemode=zbd\nzonesize=1m\nrw=write", "needs a device with zones"),
+        ("rw=trim", "on devices only"),
+        ("rw=randtrim\nioengine=libaio", "on devices only"),
         ("read_iolog=app.log", "names no file of the lab"),
         ("rw=write\nverify=md5\nverify_state_load=1", "the state that an earlier fio has saved"),
         ("rw=read\nverify=crc32c\nbs=4k", "verifies what no job has written"),
@@ -527,6 +529,7 @@ def test_processors_that_are_not_here_are_refused(lines: str, tmp_path: Path) ->
         ("size=4m\nrate_iops=100\nbssplit=4k/50:1m/50", 0),
         ("size=1m\ntime_based\nruntime=2m", 120),
         ("size=1m\nruntime=2m", 0),
+        ("size=1m\nruntime=2m\ntime_based\nss=iops:10%", 0),
         ("size=1m\ntime_based\nruntime={t}", 0),
     ],
 )

@@ -318,6 +318,8 @@ def _lacking(job: Job, jobs: Sequence[Job]) -> str | None:
     log = job.options.get("read_iolog", "/")
     if not log.startswith("/") and log not in (one.options.get("write_iolog") for one in jobs):
         return f"read_iolog={log} names no file of the lab: use an absolute path"
+    if "trim" in job.options.get("rw", "") and job.options.get("ioengine") != "falloc":
+        return "it trims, which fio does on devices only, and it works on a file in the lab"
     if job.options.get("zonemode") == "zbd":
         return "zonemode=zbd needs a device with zones, and works on a file in the lab"
     if job.on("verify_state_load"):
@@ -347,6 +349,8 @@ def _part(job: Job) -> tuple[int | None, int | None]:
 def least_seconds(job: Job) -> float:
     """Return how long a job takes at least, by its run time or its rate; 0: not known."""
     options = job.options
+    if {"ss", "steadystate"} & options.keys():  # it may end earlier
+        return 0.0
     begins, runs = (_seconds(options.get(name, "")) for name in ("startdelay", "runtime"))
     if job.on("time_based"):
         return begins + runs
