@@ -91,6 +91,7 @@ def test_only_consecutive_numbers_are_repeats(names: list[str], groups: set[str]
         ("{fs}.{}.json", {"rw": ["read", "randrw"]}),
         ("{}_{fs}_{}.json", {"ioengine": ["io_uring", "psync"], "size": ["1g", "100m"]}),
         ("{fs}-direct{}.json", {"direct": ["0", "1"]}),
+        ("{fs}/iodepth-00{}/{run}.json", {"iodepth": ["1", "7"]}),
     ],
 )  # fmt: skip
 def test_options_in_file_names_are_conditions(name: str, options: dict[str, list[str]]) -> None:

@@ -373,3 +373,63 @@ def test_what_may_be_a_count_or_an_extreme_is_refused_with_the_option(text: str,
     decimals = [float(cell.replace(",", ".")) for cell in re.findall("[0-9],[0-9]+", text)]
     assert {one.value for one in data.observations} <= set(decimals)
     assert len(data.observations) == len(decimals) - 2 * (column == "Max")
+
+
+OLD_SYSBENCH = """sysbench 0.4.12:  multi-threaded system evaluation benchmark
+
+Number of threads: 4
+Block size 16Kb
+Doing random r/w test
+
+Operations performed:  600 Read, 400 Write, 1280 Other = 2280 Total
+Read 9.375Mb  Written 6.25Mb  Total transferred 15.625Mb  (2.9644Mb/sec)
+  189.72 Requests/sec executed
+
+Test execution summary:
+    total number of events:              1000
+    per-request statistics:
+         min:                                  0.01ms
+         avg:                                 43.48ms
+         max:                               1105.16ms
+         approx.  95 percentile:             180.46ms
+"""
+NEW_SYSBENCH = """  sysbench 1.1.0-df89d34 (using bundled LuaJIT 2.1.0-beta3)
+
+  Number of threads: 128
+  Block size 16KiB
+
+  Throughput:
+           read:  IOPS=12.50 0.20 MiB/s (0.21 MB/s)
+           write: IOPS=31961.19 499.39 MiB/s (523.65 MB/s)
+           fsync: IOPS=327500.24
+
+  Latency (ms):
+           avg:                                  0.33
+           95th percentile:                      0.34
+"""
+
+
+def test_older_and_newer_outputs_of_sysbench() -> None:
+    old, new = of(OLD_SYSBENCH), of(NEW_SYSBENCH)
+    assert sorted((r, v, u) for _, r, v, u in rows(old)) == [
+        ("95th percentile", 180.46, "ms"), ("latency_average", 43.48, "ms"), ("requests", 189.72, "1/s"),
+        ("transferred", 2.9644, "MiB/s"),
+    ]  # fmt: skip
+    assert sorted((r, v, u) for _, r, v, u in rows(new)) == [
+        ("95th percentile", 0.34, "ms"), ("fsyncs", 327500.24, "1/s"), ("latency_average", 0.33, "ms"),
+        ("read", 0.2, "MiB/s"), ("reads", 12.5, "1/s"), ("writes", 31961.19, "1/s"), ("written", 499.39, "MiB/s"),
+    ]  # fmt: skip
+    assert dict(old.observations[0].condition)["Number of threads"] == "4"
+    assert dict(new.observations[0].condition)["Number of threads"] == "128"
+    assert old.unread == new.unread == ()
+
+
+def test_results_of_other_programs_in_a_file_are_named() -> None:
+    dd = (DATA / "dd.txt").read_text()
+    assert "what dd printed" in " ".join(of(dd + IOZONE_OLD).unread)
+    assert of(IOZONE_OLD + "\n").unread == of(IOZONE_OLD).unread
+
+
+def test_fio_2_pasted_from_a_mail_is_refused_by_name() -> None:
+    with pytest.raises(RequestError, match="fio's normal output"):
+        of("read : io=102120KB, bw=618740 B/s, iops=151 , runt=169006msec\nclat (usec): min=1, max=2\n")

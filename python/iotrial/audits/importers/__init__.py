@@ -21,7 +21,7 @@ from iotrial.audits.importers.contract import (
     Source,
     with_stems,
 )
-from iotrial.audits.importers.printed import refusal
+from iotrial.audits.importers.printed import others, refusal
 from iotrial.audits.model import Dataset, Observation
 from iotrial.errors import RequestError, UnknownName
 from iotrial.units import converted
@@ -62,13 +62,15 @@ def read(sources: Sequence[Source], options: ReadOptions, *, form: str | None = 
     stemmed = with_stems(sources)
     for source in stemmed:
         chosen = formats()[form] if form is not None else detect(source)
-        imported.append((chosen, _noted(source, chosen.read(source, options))))
+        imported.append((chosen, _noted(source, chosen, chosen.read(source, options))))
     imported = _settled(imported, options, {source.stem for source in stemmed if source.label is None})
     return _merged(sources, imported, options)
 
 
-def _noted(source: Source, part: Imported) -> Imported:
-    """Add that the text ends without a line end, as that of a file that was cut off does."""
+def _noted(source: Source, form: Format, part: Imported) -> Imported:
+    """Add results of other programs, and that the text ends without a line end, as one that was cut off does."""
+    if form.name not in ("printed", "csv") and (also := others(source.text)):
+        part = replace(part, unread=(*part.unread, f"{source.name}: what {also} printed (it is read as {form.title})"))
     if source.text.endswith("\n") or source.text.lstrip().startswith(("{", "<")):
         return part
     return replace(

@@ -461,7 +461,7 @@ def _without_words(text: str, option: str, values: Collection[str]) -> str:
     if len(values) != 1:
         return text
     value = next(iter(values))
-    bare, keyed = ("", value) if value.isdigit() else (re.escape(value), re.escape(value))
+    bare, keyed = ("", f"0*{value}") if value.isdigit() else (re.escape(value), re.escape(value))
     if option == "rw":
         random, way = re.fullmatch("(rand)?(.*)", value, re.DOTALL).groups()  # type: ignore[union-attr]
         ways = "rw|readwrite|mixed" if way in ("rw", "readwrite") else re.escape(way)

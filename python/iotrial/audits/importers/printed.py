@@ -89,14 +89,23 @@ _PROGRAMS = (
     ),
     _Program(
         "sysbench",
-        re.compile(r"sysbench [0-9][0-9.]*.* \(using .*\)"),
+        re.compile(r"\s*sysbench (?:[0-9][0-9.]*.* \(using .*\)|0\.[0-9.]+: +multi-threaded .*)"),
         re.compile(
             r"(?:read|written), |(?:reads|writes|fsyncs)/|/s:|events \S+ second|events per|per second:|^\s+t\w+:\s+[0-9]+\s+\(|transactions:"
-            r"|MiB transferred|MiB/sec|avg:|percentile:"
+            r"|MiB transferred|MiB/sec|avg:|percentile:|IOPS=|MiB/s|M[bB]/sec|Requests/sec|Total transferred"
+            r"|^(?!.*stddev).*events.*[0-9]\.[0-9]{2}$"
         ),
         (
-            _line(rf"avg:\s+{_NUMBER}", "latency_average", "ms"),
+            _line(rf"avg:\s+{_NUMBER}(?:ms)?", "latency_average", "ms"),
             _line(rf"(?P<response>[0-9]+th percentile):\s+{_NUMBER}", "", "ms"),
+            _line(rf"approx\.\s+95 percentile:\s+{_NUMBER}ms", "95th percentile", "ms"),
+            _line(rf"Read \S+\s+Written \S+\s+Total transferred \S+\s+\({_NUMBER}Mb/sec\)", "transferred", "MiB/s"),
+            _line(rf"{_NUMBER} Requests/sec executed", "requests", "1/s"),
+            _line(rf"read:\s+IOPS={_NUMBER} .*", "reads", "1/s"),
+            _line(rf"write:\s+IOPS={_NUMBER} .*", "writes", "1/s"),
+            _line(rf"fsync:\s+IOPS={_NUMBER}", "fsyncs", "1/s"),
+            _line(rf"read:\s+IOPS=\S+ {_NUMBER} MiB/s .*", "read", "MiB/s"),
+            _line(rf"write:\s+IOPS=\S+ {_NUMBER} MiB/s .*", "written", "MiB/s"),
             _line(rf".* MiB transferred \({_NUMBER} MiB/sec\)", "transferred", "MiB/s"),
             _line(rf"(?P<response>read|written), (?P<unit>MiB/s):\s+{_NUMBER}"),
             _line(rf"(?P<response>reads|writes|fsyncs)/s:\s+{_NUMBER}", "", "1/s"),
@@ -167,7 +176,11 @@ _FIO = "run fio with --output-format=json"
 _TIME = "time each run with bash's time or `hyperfine --export-json`"
 #: programs whose output is no run or cannot be told apart: by which lines it is known, and what to do
 _REFUSED: tuple[tuple[str, str, str], ...] = (
-    ("fio's normal output", r"\S.*: \(groupid=[0-9]+, jobs=[0-9]+\): err=.*", _FIO),
+    (
+        "fio's normal output",
+        r"\S.*: \(groupid=[0-9]+, jobs=[0-9]+\): err=.*|(?:read|write|trim) ?: (?:io=|IOPS=).*",
+        _FIO,
+    ),
     ("fio's terse output", r"[2-5];(?:fio-[^;]*;)?[^;]*;[0-9]+;[0-9]+;(?:[^;]*;){40,}.*", _FIO),
     (
         "a log of fio (write_bw_log, write_lat_log, write_iops_log)",
@@ -254,6 +267,11 @@ def recognises(text: str) -> bool:
     return bool(_programs(text))
 
 
+def others(text: str) -> str:
+    """The names of programs whose results stand in the text as well; empty if there are none."""
+    return ", ".join(program.title for program in _programs(text))
+
+
 def _programs(text: str) -> list[_Program]:
     """The programs that certainly printed some of the lines: `time dd ...` has two."""
     lines = [line for line in text.split("\n", MAX_ROWS)[:MAX_ROWS] if len(line) <= _LONGEST_LINE]
@@ -285,7 +303,7 @@ def _results(source: Source, program: _Program, unread: list[str]) -> Iterator[O
         if len(line) > _LONGEST_LINE:
             unread.append(f"{source.name}: line {at} (longer than {_LONGEST_LINE} characters)")
             continue
-        headings = [match for pattern in program.parts if (match := pattern.fullmatch(line.rstrip()))]
+        headings = [match for pattern in program.parts if (match := pattern.fullmatch(line.strip()))]
         for heading in headings[:1]:
             named = heading.groupdict()
             part.update({named["name"]: named["value"]} if "name" in named else named)
