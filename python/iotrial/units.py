@@ -111,11 +111,15 @@ def measured(value: object) -> float | None:
 
 def with_json_numbers(text: str) -> str:
     """Return JSON in which numbers that C printed as ``nan``, ``-nan`` or ``inf``, as fio does, are what Python reads."""
-    return re.sub(
-        r'"(?:[^"\\]|\\.)*"|[+-]?\b(?:nan|inf)\b',
-        lambda found: found[0] if found[0][0] == '"' else "NaN",
-        text,
-    ) if re.search(r"[\s:,\[][+-]?(?:nan|inf)\b", text) else text
+    return (
+        re.sub(
+            r'"(?:[^"\\]|\\.)*"|[+-]?\b(?:nan|inf)\b',
+            lambda found: found[0] if found[0][0] == '"' else "NaN",
+            text,
+        )
+        if re.search(r"[\s:,\[][+-]?(?:nan|inf)\b", text)
+        else text
+    )
 
 
 def parse_size(text: str) -> int:

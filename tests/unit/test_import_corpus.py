@@ -113,7 +113,8 @@ def _numbers(text: str) -> set[float]:
     """Every number that is written in a text, by any reading of points, commas, spaces and touching columns."""
     found: set[float] = set()
     for match in re.finditer(  # "7",48 is 7,48
-        r"(?:(?<![\w.)-])-)?[0-9.](?:[0-9.,'\u00a0\u202f]*[0-9.])?(?:[eE][+-]?[0-9]+)?", text + text.replace('"', "")
+        r"(?:(?<![\w.)-])-)?[0-9.](?:[0-9.,'\u00a0\u202f]*[0-9.])?(?:[eE][+-]?[0-9]+)?",
+        text + text.replace('"', ""),
     ):
         word = match[0]
         readings = {

@@ -131,7 +131,9 @@ def test_other_words_of_file_names_are_groups(names: dict[str, str], groups: set
     for name, depth in names.items():
         label, equals, file = name.rpartition("=")
         one = result(job("j", 5, iodepth=depth, ioengine=name))
-        sources.append(source_of(one.encode(), name=f"{file}.json", label=label if equals else None, alone=False))
+        sources.append(
+            source_of(one.encode(), name=f"{file}.json", label=label if equals else None, alone=False)
+        )
     assert {one.group for one in read(sources, ReadOptions()).observations} == groups
 
 
@@ -281,14 +283,18 @@ def whole_job() -> dict[str, Any]:
 
 def paths_of(block: dict[str, Any], above: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     found = [(*above, key) for key in block]
-    return found + [path for key in block if isinstance(block[key], dict) for path in paths_of(block[key], (*above, key))]
+    return found + [
+        path for key in block if isinstance(block[key], dict) for path in paths_of(block[key], (*above, key))
+    ]
 
 
 #: without them the numbers are the same, or only the conditions
 NO_NUMBERS = {"jobname", "groupid", "error", "min", "max", "io_bytes", "runtime"}
 
 
-@pytest.mark.parametrize("path", [path for path in paths_of(whole_job()) if path[-1] not in NO_NUMBERS], ids=".".join)
+@pytest.mark.parametrize(
+    "path", [path for path in paths_of(whole_job()) if path[-1] not in NO_NUMBERS], ids=".".join
+)
 def test_a_key_with_another_name_is_named(path: tuple[str, ...]) -> None:
     one = whole_job()
     block = one
@@ -307,7 +313,9 @@ def test_a_key_with_another_name_is_named(path: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("printed", ["-nan", "nan", "inf", "-inf"])
 def test_numbers_that_c_prints_as_nan_do_not_make_a_result_unreadable(printed: str) -> None:
-    text = result(job("j", 5, description="slope: nan, or not")).replace('"usr_cpu": 1.5', f'"slope": {printed}, "usr_cpu": 1.5')
+    text = result(job("j", 5, description="slope: nan, or not")).replace(
+        '"usr_cpu": 1.5', f'"slope": {printed}, "usr_cpu": 1.5'
+    )
     data = of({"x.json": text})
     assert values(data, "read_bw") == [5]
     assert data.unread == ()

@@ -338,7 +338,10 @@ def test_a_damaged_line_of_results_is_named(name: str, line: str, damaged: str) 
         ("Einstellung;Wiederholung;Dauer", "treatment,run,value"),
         ("Variante;Blockgröße;Latenz in ms", "treatment,condition,value"),
         ("Dateisystem;Lesen (MB/s);Schreiben (MB/s)", "treatment,value,value"),
-        ("Konfiguration;Mittelwert;Standardabweichung;Minimum;Maximum", "treatment,value,ignore,ignore,ignore"),
+        (
+            "Konfiguration;Mittelwert;Standardabweichung;Minimum;Maximum",
+            "treatment,value,ignore,ignore,ignore",
+        ),
         ("Scheduler;Messung 1;Messung 2", "treatment,value,value"),
         ("Lauf;ext4;xfs", "run,value,value"),
     ],
@@ -347,11 +350,14 @@ def test_german_headers(header: str, roles: str) -> None:
     cells = {"treatment": "{}", "run": "{}", "value": "1,2{}", "condition": "4k", "ignore": "0,1{}"}
     texts = {"run": ["1", "2"], "treatment": ["a", "b"]}
     rows = [
-        ";".join(cells[role].format(texts.get(role, ["5", "6"])[at]) for role in roles.split(",")) for at in (0, 1)
+        ";".join(cells[role].format(texts.get(role, ["5", "6"])[at]) for role in roles.split(","))
+        for at in (0, 1)
     ]
     data = of("\n".join([header, *rows]) + "\n", name="x.csv")
     assert data.columns == roles
-    measured = [name for name, role in zip(header.split(";"), roles.split(","), strict=True) if role == "value"]
+    measured = [
+        name for name, role in zip(header.split(";"), roles.split(","), strict=True) if role == "value"
+    ]
     assert sorted(one.value for one in data.observations) == sorted([1.25, 1.26] * len(measured))
     assert {one.group for one in data.observations} == ({"ext4", "xfs"} if "ext4" in header else {"a", "b"})
 
@@ -365,7 +371,9 @@ def test_german_headers(header: str, roles: str) -> None:
         ("Moteur;Moyenne;Max\na;1,25;1,5\nb;1,35;1,6\n", "Max", "treatment,value,ignore"),
     ],
 )
-def test_what_may_be_a_count_or_an_extreme_is_refused_with_the_option(text: str, column: str, option: str) -> None:
+def test_what_may_be_a_count_or_an_extreme_is_refused_with_the_option(
+    text: str, column: str, option: str
+) -> None:
     with pytest.raises(RequestError, match=f"what {column} is") as refused:
         of(text, name="x.csv")
     assert f"--columns {option} " in str(refused.value.hint)

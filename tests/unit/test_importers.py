@@ -481,7 +481,9 @@ def test_a_line_of_bonnie_with_a_field_too_many_is_not_read_one_column_further()
     first, second = [line for line in whole.splitlines() if line.startswith("1.98,")][:2]
     fields = second.split(",")
     data = text("\n".join([first, ",".join([*fields[:30], "", *fields[30:]])]) + "\n", name="x.csv")
-    assert [o.value for o in data.observations] == [o.value for o in text(f"{first}\n", name="x.csv").observations]
+    assert [o.value for o in data.observations] == [
+        o.value for o in text(f"{first}\n", name="x.csv").observations
+    ]
     assert "51 fields" in " ".join(data.unread)
 
 

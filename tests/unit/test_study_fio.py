@@ -598,7 +598,9 @@ def test_the_files_of_all_levels_have_to_fit_into_the_lab() -> None:
 def test_files_that_fio_evicts_cannot_be_warm(job: str, message: str | None) -> None:
     for how in ("cache", "factor"):
         text = STUDY % f"job = '''\n[read.a]\nsize=1m\niodepth={{depth}}\n{job}\n'''"
-        text = text.replace('["jobs.read.a.read.iops", ', "[").replace(".read.clat_ns.percentile.99.000000", ".usr_cpu")
+        text = text.replace('["jobs.read.a.read.iops", ', "[").replace(
+            ".read.clat_ns.percentile.99.000000", ".usr_cpu"
+        )
         if how == "cache":
             text = text.replace('kind = "fio"', 'kind = "fio"\ncache = "warm"')
         else:
@@ -633,10 +635,25 @@ def _picked(job: str, *pick: Any) -> None:
         ("[a]\ngtod_reduce=1", "read.clat_ns.mean", "not measured with gtod_reduce", "remove gtod_reduce"),
         ("[a]\ndisable_clat=1", "read.clat_ns.mean", "not measured with disable_clat", ""),
         ("[a]\nunified_rw_reporting=1", "read.iops", 'leaves only "mixed"', 'use "mixed.iops"'),
-        ("[a]", "read.clat_ns.percentile.99", "no percentile that the job", "95.000000, 99.000000, 99.500000"),
-        ("[a]\npercentile_list=50:99.9", "read.clat_ns.percentile.99.000000", "no perc", "has: 50.000000, 99.900000"),
+        (
+            "[a]",
+            "read.clat_ns.percentile.99",
+            "no percentile that the job",
+            "95.000000, 99.000000, 99.500000",
+        ),
+        (
+            "[a]\npercentile_list=50:99.9",
+            "read.clat_ns.percentile.99.000000",
+            "no perc",
+            "has: 50.000000, 99.900000",
+        ),
         ("[a]", "read.lat_ns.percentile.99.000000", "no percentile", "add lat_percentiles=1"),
-        ("[a]\nclat_percentiles=0", "read.clat_ns.percentile.99.000000", "no percentile", "add clat_percentiles=1"),
+        (
+            "[a]\nclat_percentiles=0",
+            "read.clat_ns.percentile.99.000000",
+            "no percentile",
+            "add clat_percentiles=1",
+        ),
     ],
 )
 def test_a_pick_that_fio_will_not_have_is_refused_before_the_lab_is_made(

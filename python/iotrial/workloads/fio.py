@@ -384,7 +384,9 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
                 if one.direct:
                     raise RequestError(f'job "{one.name}" reads past the page cache', hint="remove direct=1")
                 if one.on("invalidate", "1") and not one.on("pre_read"):
-                    message = f'fio evicts the files of job "{one.name}" from the page cache before it reads them'
+                    message = (
+                        f'fio evicts the files of job "{one.name}" from the page cache before it reads them'
+                    )
                     raise RequestError(message, hint="add invalidate=0 to the job")
 
     def warm(self, state: str) -> int:
@@ -448,7 +450,9 @@ def _check_here(jobs: Sequence[Job]) -> None:
         for job in jobs:
             words = re.findall("[0-9]{1,9}", job.options.get(option, ""))
             if any(int(word) > last for word in words):
-                message = f'job "{job.name}": {option}={job.options[option]}, but the last {kind} here is {last}'
+                message = (
+                    f'job "{job.name}": {option}={job.options[option]}, but the last {kind} here is {last}'
+                )
                 raise RequestError(message)
 
 

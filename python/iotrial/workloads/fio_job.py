@@ -143,7 +143,9 @@ class Job:
         if not self.on(f"{latency}_percentiles", "1" if latency == "clat" else "0"):
             return ()
         words = self.options.get("percentile_list", _PERCENTILES).split(":")
-        return tuple(f"{float(word):f}" for word in words if re.fullmatch(r"[0-9]{1,3}(?:\.[0-9]{1,9})?", word))
+        return tuple(
+            f"{float(word):f}" for word in words if re.fullmatch(r"[0-9]{1,3}(?:\.[0-9]{1,9})?", word)
+        )
 
     @property
     def direct(self) -> bool:
@@ -325,7 +327,11 @@ def _lacking(job: Job, jobs: Sequence[Job]) -> str | None:
     if job.on("verify_state_load"):
         return "verify_state_load needs the state that an earlier fio has saved"
     verifies = job.options.get("verify", "0") not in ("0", "null")
-    if verifies and job.ways == {"read"} and not any(_writes_for(one, job) for one in jobs[: jobs.index(job)]):
+    if (
+        verifies
+        and job.ways == {"read"}
+        and not any(_writes_for(one, job) for one in jobs[: jobs.index(job)])
+    ):
         return "it verifies what no job has written"
     return None
 
@@ -368,7 +374,11 @@ def least_seconds(job: Job) -> float:
 def _seconds(text: str) -> float:
     """Return the seconds that fio reads in a time; 0: none, or only known later."""
     found = re.fullmatch(r"([0-9]{1,9})(us|ms|s|m|h|d)?", text)
-    return int(found[1]) * {"us": 1e-6, "ms": 1e-3, "m": 60, "h": 3600, "d": 86400}.get(found[2], 1) if found else 0.0
+    return (
+        int(found[1]) * {"us": 1e-6, "ms": 1e-3, "m": 60, "h": 3600, "d": 86400}.get(found[2], 1)
+        if found
+        else 0.0
+    )
 
 
 def _file_bytes(job: Job, files: int) -> int | None:

@@ -70,7 +70,9 @@ def read(sources: Sequence[Source], options: ReadOptions, *, form: str | None = 
 def _noted(source: Source, form: Format, part: Imported) -> Imported:
     """Add results of other programs, and that the text ends without a line end, as one that was cut off does."""
     if form.name not in ("printed", "csv") and (also := others(source.text)):
-        part = replace(part, unread=(*part.unread, f"{source.name}: what {also} printed (it is read as {form.title})"))
+        part = replace(
+            part, unread=(*part.unread, f"{source.name}: what {also} printed (it is read as {form.title})")
+        )
     if source.text.endswith("\n") or source.text.lstrip().startswith(("{", "<")):
         return part
     return replace(
@@ -106,7 +108,9 @@ def _settled(
     for form in dict.fromkeys(form for form, _ in imported if form.settle is not None):
         parts = [part for own, part in imported if own is form]
         assert form.settle is not None
-        observations, notes = form.settle([one for part in parts for one in part.observations], options, unlabelled)
+        observations, notes = form.settle(
+            [one for part in parts for one in part.observations], options, unlabelled
+        )
         unread = tuple(line for part in parts for line in part.unread)
         kept.append((form, Imported(observations, notes=notes, unread=unread)))
     return kept

@@ -193,9 +193,9 @@ def find_layout(table: Table, options: ReadOptions) -> Layout:
         rest = [name for name in rest if name not in aside or name == group]
     named = [name for name in rest if not all(map(is_statistic, filter(None, cells[name])))]
     group = group or _group(named, columns, conditions)
-    if not (options.group or directives.get("group")) and group is not None and english(group) not in _GROUPS:
-        if len(set(cells[group])) == len(table.rows) and _counts(cells[group]):
-            raise _unknown_role(table, group, cells, columns)
+    guessed_group = None if options.group or directives.get("group") else group
+    if guessed_group and english(guessed_group) not in _GROUPS and _counts(cells[guessed_group], once=True):
+        raise _unknown_role(table, guessed_group, cells, columns)
     unit = options.unit or directives.get("unit")
     values = _distinct(_values(columns, group, unit, directives.get("response")))
     if not conditions and not options.columns:
@@ -206,7 +206,7 @@ def find_layout(table: Table, options: ReadOptions) -> Layout:
 def _is_odd(
     name: str, columns: Sequence[str], numeric: Sequence[str], cells: Mapping[str, Sequence[str]]
 ) -> bool:
-    """Whether a guessed column of values may be none: it counts 1, 2, 3, or is an extreme where the rest has unknown names."""
+    """Whether a guessed column of values may be none: it counts 1, 2, 3, or is an extreme of unknown columns."""
     if _looks_measured(name) or len(numeric) < 2:
         return False
     if _statistic(name, columns) & EXTREMES:
@@ -215,10 +215,10 @@ def _is_odd(
     return _counts(cells[name]) and any(not _counts(cells[one]) for one in columns)
 
 
-def _counts(cells: Sequence[str]) -> bool:
+def _counts(cells: Sequence[str], *, once: bool = False) -> bool:
     """Whether the cells are 1, 2, 3 and so on, once or again and again."""
     levels = {int(cell) if cell.isascii() and cell.isdigit() and len(cell) < 7 else 0 for cell in cells}
-    return len(levels) > 1 and levels == set(range(1, len(levels) + 1))
+    return 1 < len(levels) >= once * len(cells) and levels == set(range(1, len(levels) + 1))
 
 
 def _unknown_role(
@@ -444,7 +444,9 @@ def _looks_measured(name: str) -> bool:
 def _is_condition(name: str) -> bool:
     words = set(re.split(r"[_\s]+", english(name)))
     rate = split_unit(name)[1].endswith("/s")
-    return bool(words & _CONDITION_WORDS) and not rate and not words & {"calls", "errors", "rate", "throughput"}
+    return (
+        bool(words & _CONDITION_WORDS) and not rate and not words & {"calls", "errors", "rate", "throughput"}
+    )
 
 
 def _are_responses(parts: Sequence[tuple[str, str, str]]) -> bool:

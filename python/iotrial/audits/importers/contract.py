@@ -175,6 +175,7 @@ def source_of(data: bytes, *, name: str, label: str | None = None, alone: bool =
             raise RequestError(f"{name}: not a text file") from None
     if "\0" in text or "\u0a0d" in text:  # a line end of UTF-16 that is read one byte too late
         raise RequestError(
-            f"{name}: contains NUL bytes or damaged UTF-16, so it is not a text file", hint="export it as CSV or JSON first"
+            f"{name}: contains NUL bytes or damaged UTF-16, so it is not a text file",
+            hint="export it as CSV or JSON first",
         )
     return Source(name, text.replace("\r\n", "\n").replace("\r", "\n"), label, alone)

@@ -54,7 +54,17 @@ _BLOCKS = frozenset(
 _LATENCIES = frozenset({"slat_ns", "clat_ns", "lat_ns", "slat", "clat", "lat"})
 #: options that say how much work is done and in which order; the others say how
 _SIZES = frozenset({"bs", "size", "filesize", "io_size", "file_size"})
-_LOAD = _SIZES | {"rw", "iodepth", "numjobs", "rwmixread", "rwmixwrite", "nrfiles", "runtime", "rate", "rate_iops"}
+_LOAD = _SIZES | {
+    "rw",
+    "iodepth",
+    "numjobs",
+    "rwmixread",
+    "rwmixwrite",
+    "nrfiles",
+    "runtime",
+    "rate",
+    "rate_iops",
+}
 #: how names of files spell options, besides the options' own names
 _SPELLINGS = {
     "iodepth": ("qd", "q", "depth", "queue[-_]?depth"),

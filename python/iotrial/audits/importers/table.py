@@ -168,9 +168,7 @@ def _summaries(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[in
     """The rows that hold a statistic of the others (a mean below the runs) or a spread, by number, and the word for it."""
     found: dict[int, str] = {}
     for at in range(len(columns)):
-        words = {
-            number: english(row[at]).strip(" .:") for number, row in enumerate(rows, start=1) if row[at]
-        }
+        words = {number: english(row[at]).strip(" .:") for number, row in enumerate(rows, start=1) if row[at]}
         mixed = not all(map(is_statistic, words.values()))
         centred = not CENTRES.isdisjoint(words.values())
         for number, word in words.items():
