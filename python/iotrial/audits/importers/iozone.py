@@ -44,7 +44,7 @@ _REPORTS = {
     "fread": "fread",
     "re-fread": "freread",
 }
-_HEADER = re.compile(r"\s*k?B\s+reclen\s+write\s+rewrite\b.*", re.I)
+_HEADER = re.compile(r"\s*k?B\s+reclen\s+write\s+rewrite\b[^0-9]*", re.I)
 #: from this many digits on two numbers of 8 touch each other, as 3.4xx prints them
 _TOUCHING, _WIDTH = 10, 8
 _ROW = re.compile(r"(\s*[0-9]{1,12}\s+[0-9]{1,9})((?:\s+[0-9]{1,120})*)\s*")
@@ -97,7 +97,7 @@ def read(source: Source, _: ReadOptions) -> Imported:
     )
     kept = tuple(one for one in observations if one.value > 0.0)
     if len(kept) < len(found):
-        unread.append("a value of 0 is a test that was not run, or was too fast for the clock")
+        unread.append(f"{len(found) - len(kept)} values of 0: not run, or too fast for the clock")
     if "Iozone: Performance Test" in source.text and "iozone test complete" not in source.text:
         unread.append(f"{source.name}: what followed its last line (iozone ends with 'iozone test complete')")
     return Imported(kept, unread=tuple(unread))

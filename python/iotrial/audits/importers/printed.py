@@ -84,7 +84,7 @@ _PROGRAMS = (
         "hdparm -t and -T",
         re.compile(r"\s*Timing (?:cached|buffered disk|O_DIRECT (?:cached|disk)) reads:.*"),
         re.compile("Timing .*=|MB/sec"),
-        (_line(rf"Timing (?P<test>[A-Za-z_ ]+):.*=\s*{_NUMBER} (?P<unit>[MGk]B/sec)", "rate"),),
+        (_line(rf"Timing (?P<test>[A-Za-z_ ]+):[^=]*=\s*{_NUMBER} (?P<unit>[MGk]B/sec)", "rate"),),
         parts=(re.compile(r"(?P<device>/dev/\S{1,60}):"),),
     ),
     _Program(
@@ -163,9 +163,10 @@ _PROGRAMS = (
     _Program(
         "CrystalDiskMark or KDiskMark",
         re.compile(r".*(?:CrystalDiskMark|KDiskMark) .*"),
-        re.compile(r"\(Q=|IOPS\]"),
+        re.compile(r"\(Q=|^(?!.*\(Q=).*IOPS\]"),
         (_line(rf"(?P<test>(?:SEQ|RND|Sequential|Random)\s.{{1,60}}?\S)\s*:\s+{_NUMBER} (?P<unit>[MG]B/s).*", "rate"),),
         parts=(re.compile(r"\s*\[(?P<direction>Read|Write|Mix)\].*"),),
+        every=True,
     ),
 )  # fmt: skip
 
