@@ -320,6 +320,7 @@ def test_old_and_new_lines_of_bonnie_in_one_file_are_both_read() -> None:
         ("own-ycsb.txt", "95thPercentileLatency(us)", "95thPercentileLatency(us"),
         ("own-ycsb.txt", "[READ], MinLatency(us)", "READ], MinLatency(us)"),
         ("bonnie-text.txt", "Latency             60015us", "            60015us"),
+        ("bonnie-text.txt", "1  1024  11", "1     0  11"),
         ("own-hdparm.txt", "9005.00 MB/sec\n", "9005.00 MB/sec"),
         ("own-crystaldiskmark.txt", "561.25 us>\n", "561.25 us>"),
     ],

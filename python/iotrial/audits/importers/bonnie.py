@@ -77,6 +77,8 @@ def read(source: Source, _: ReadOptions) -> Imported:
                 unread.append(f"{source.name}: a row that is cut off or damaged ({' '.join(words)[:60]})")
                 continue
             observations += _of_words(source, group, size, words, text)
+            zeros = sum(measured(word) == 0 for word in words[0::2])
+            unread += [f"{source.name}: {zeros} values of 0 ({' '.join(words)[:60]})"] if zeros else []
             fast += sum("+++" in word for word in words)
     if not observations and not fast:
         raise RequestError(

@@ -97,7 +97,7 @@ def parse_cell(text: str, mark: Mark = Mark.POINT) -> Quantity | None:
 
 def _split(text: str) -> tuple[str, str] | None:
     """Split number and unit as they are written; the unit "m:s" marks the minutes of a shell's ``time``."""
-    text = _SPREAD.sub("", text.strip()[: _LONGEST + 1])
+    text = _SPREAD.sub(" ", text.strip()[: _LONGEST + 1]).strip()
     if len(text) > _LONGEST:
         return None
     if minutes := _MINUTES.fullmatch(text):

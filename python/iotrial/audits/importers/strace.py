@@ -93,7 +93,8 @@ def _rows(
         values = {column: measured(fields.get(column, "")) for column in _COLUMNS}
         if not line.strip():
             return
-        if not name or values["calls"] is None:
+        calls = values["calls"]
+        if not name or calls is None or calls < 0 or calls != int(calls):
             unread.append(f"{source.name}: line {at} ({label(line)[:60]})")
             continue
         bad = [column for column in header if column in _COLUMNS and values[column] is None]
