@@ -109,6 +109,19 @@ def measured(value: object) -> float | None:
     return float(value) if abs(value) >= SMALLEST else None
 
 
+def with_json_numbers(text: str) -> str:
+    """Return JSON in which numbers that C printed as ``nan``, ``-nan`` or ``inf``, as fio does, are what Python reads."""
+    return (
+        re.sub(
+            r'"(?:[^"\\]|\\.)*"|[+-]?\b(?:nan|inf)\b',
+            lambda found: found[0] if found[0][0] == '"' else "NaN",
+            text,
+        )
+        if re.search(r"[\s:,\[][+-]?(?:nan|inf)\b", text)
+        else text
+    )
+
+
 def parse_size(text: str) -> int:
     """Parse "4 KiB", "64 B", "1.5 GiB" (binary) or "100 kB", "100KB" (decimal) to bytes; UnitError otherwise."""
     pairs = _quantities(text, "size", _SIZES, _SIZE_ALIASES, example="4 KiB")

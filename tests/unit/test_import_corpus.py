@@ -112,8 +112,9 @@ SCALES = (1.0, 60.0, 1e3, 1e6, 1e9, 1024.0, 1024.0**2, 1024.0**3, 8.0)
 def _numbers(text: str) -> set[float]:
     """Every number that is written in a text, by any reading of points, commas, spaces and touching columns."""
     found: set[float] = set()
-    for match in re.finditer(
-        r"(?:(?<![\w.)-])-)?[0-9.](?:[0-9.,'\u00a0\u202f]*[0-9.])?(?:[eE][+-]?[0-9]+)?", text
+    for match in re.finditer(  # "7",48 is 7,48
+        r"(?:(?<![\w.)-])-)?[0-9.](?:[0-9.,'\u00a0\u202f]*[0-9.])?(?:[eE][+-]?[0-9]+)?",
+        text + text.replace('"', ""),
     ):
         word = match[0]
         readings = {
@@ -130,7 +131,7 @@ def _numbers(text: str) -> set[float]:
                 found.add(float(reading))
             except ValueError:
                 continue
-    return found
+    return found | {float(f".{part}") for part in re.findall("(?<![0-9]),([0-9]+)", text)}
 
 
 def damaged(data: bytes, rng: random.Random) -> tuple[str, bytes]:
@@ -154,6 +155,7 @@ def damaged(data: bytes, rng: random.Random) -> tuple[str, bytes]:
             "joined",
             "garbage",
             "nul",
+            "word",
         ]
     )
     match kind:
@@ -181,10 +183,10 @@ def damaged(data: bytes, rng: random.Random) -> tuple[str, bytes]:
             other = rng.randrange(len(lines))
             lines[line], lines[other] = lines[other], lines[line]
         case "swapped-words":
-            words = re.split(rb"([,;|\t ]+)", lines[line])
-            a, b = (2 * rng.randrange((len(words) + 1) // 2) for _ in range(2))
-            words[a], words[b] = words[b], words[a]
-            lines[line] = b"".join(words)
+            cells = re.split(rb"([,;|\t ]+)", lines[line])
+            a, b = (2 * rng.randrange((len(cells) + 1) // 2) for _ in range(2))
+            cells[a], cells[b] = cells[b], cells[a]
+            lines[line] = b"".join(cells)
         case "line-ends":
             return kind, b"".join(one + rng.choice([b"\n", b"\r\n", b"\r"]) for one in lines[:-1]) + lines[-1]
         case "encoding":
@@ -203,6 +205,11 @@ def damaged(data: bytes, rng: random.Random) -> tuple[str, bytes]:
             lines.insert(line, bytes(rng.choices(range(1, 256), k=rng.randrange(1, 60))).replace(b"\n", b""))
         case "nul":
             return kind, data[:at] + b"\0" + data[at:]
+        case "word":
+            words = list(re.finditer(rb"[A-Za-z_]{3,}", data)) or list(re.finditer(rb"\S+", data))
+            word = rng.choice(words)
+            at = rng.randrange(word.start(), word.end())
+            return kind, data[:at] + rng.choice([b"", b"x", data[at : at + 1] * 2]) + data[at + 1 :]
     return kind, b"\n".join(lines)
 
 
@@ -242,7 +249,7 @@ def _check(seed: int) -> None:
     fewer = len(found.observations) < len(before.observations)
     if fewer and kind not in ("lost-line", "cut"):
         assert _words(found) - _words(before), f"{where}: fewer numbers without a word"
-    if kind == "cut" and fewer and not data.endswith(b"\n"):
+    if kind == "cut" and fewer and not data.endswith((b"\n", b"\r", b"\n\0")):
         assert _words(found) - _words(before), f"{where}: cut without a word"
     if kind in ("twice-line", "joined") and len(found.observations) > len(before.observations):
         repeats = [cell for cell in cells_of(found) if len(cell.values) > 1 or cell.series]

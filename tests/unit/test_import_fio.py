@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -14,6 +15,7 @@ from iotrial.audits.importers import read
 from iotrial.audits.importers.contract import ReadOptions, source_of
 from iotrial.audits.model import Dataset
 from iotrial.errors import RequestError, UnknownName
+from iotrial.workloads.fio_result import picked, result_of
 
 DATA = Path(__file__).parents[1] / "data" / "audit" / "fio"
 
@@ -33,7 +35,8 @@ def values(data: Dataset, response: str) -> list[float]:
 
 def job(name: str, bw: float, *, groupid: int = 0, error: int = 0, **options: object) -> dict[str, Any]:
     part = {"bw": bw, "iops": bw / 4, "total_ios": 100, "io_bytes": bw * 1024 * 10, "runtime": 10_000}
-    return {"jobname": name, "groupid": groupid, "error": error, "job options": options, "read": part}
+    rest = {"write": {"total_ios": 0}, "usr_cpu": 1.5, "sys_cpu": 2.5}
+    return {"jobname": name, "groupid": groupid, "error": error, "job options": options, "read": part, **rest}
 
 
 def result(*jobs: dict[str, Any], at: int = 1, shared: dict[str, str] | None = None) -> str:
@@ -73,6 +76,65 @@ def test_file_names_are_groups_and_options_conditions() -> None:
 )
 def test_only_consecutive_numbers_are_repeats(names: list[str], groups: set[str]) -> None:
     assert {one.group for one in of({name: result(job("j", 5)) for name in names}).observations} == groups
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("{fs}-qd{}.json", {"iodepth": ["1", "32"]}),
+        ("{fs}-qd-{}-{run}.json", {"iodepth": ["1", "2"]}),
+        ("{fs}_{}qd_{run}.json", {"iodepth": ["4", "64"]}),
+        ("{}/{fs}/{run}.json", {"bs": ["4k", "1m"]}),
+        ("4kib-{fs}-iodepth={}.json", {"iodepth": ["1", "8"]}),
+        ("{fs}_bs{}_nj{}.json", {"bs": ["4k", "64K"], "numjobs": ["1", "4"]}),
+        ("{fs}-{}-{}-q{}.run{run}.json", {"rw": ["randread", "write"], "bs": ["4k", "128k"], "iodepth": ["1", "16"]}),
+        ("{fs}.{}.json", {"rw": ["read", "randrw"]}),
+        ("{}_{fs}_{}.json", {"ioengine": ["io_uring", "psync"], "size": ["1g", "100m"]}),
+        ("{fs}-direct{}.json", {"direct": ["0", "1"]}),
+        ("{fs}/iodepth-00{}/{run}.json", {"iodepth": ["1", "7"]}),
+    ],
+)  # fmt: skip
+def test_options_in_file_names_are_conditions(name: str, options: dict[str, list[str]]) -> None:
+    wanted, files = set(), {}
+    for at, (fs, *values_, run) in enumerate(itertools.product(["ext4", "xfs"], *options.values(), [1, 2])):
+        given = dict(zip(options, values_, strict=True))
+        files[name.format(*values_, fs=fs, run=run)] = result(job("j", 100.0 + at, **given))
+        wanted.add((fs, frozenset(given.items())))
+    data = of(files)
+    groups = {one.group for one in data.observations}
+    assert len(groups) == 2
+    assert {
+        (next(fs for fs in ("ext4", "xfs") if fs in one.group), frozenset(one.condition))
+        for one in data.observations
+    } == wanted
+    assert all(option in data.notes[-1] for option in options)
+
+
+def test_file_names_with_nothing_but_a_load_are_one_group() -> None:
+    data = of({f"qd{depth}.json": result(job("j", 5, iodepth=depth)) for depth in (1, 32)})
+    assert {(one.group, one.condition) for one in data.observations} == {
+        ("all", (("iodepth", "1"),)), ("all", (("iodepth", "32"),)),
+    }  # fmt: skip
+    assert "--group iodepth" in data.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("names", "groups"),
+    [
+        ({"raid-0": "0", "raid-5": "5"}, {"raid-0", "raid-5"}),  # a number alone is no depth
+        ({"mmap": "1", "psync": "1"}, {"mmap", "psync"}),
+        ({"old=qd1": "1", "qd32=qd32": "32"}, {"old", "qd32"}),  # labels are the user's
+    ],
+)
+def test_other_words_of_file_names_are_groups(names: dict[str, str], groups: set[str]) -> None:
+    sources = []
+    for name, depth in names.items():
+        label, equals, file = name.rpartition("=")
+        one = result(job("j", 5, iodepth=depth, ioengine=name))
+        sources.append(
+            source_of(one.encode(), name=f"{file}.json", label=label if equals else None, alone=False)
+        )
+    assert {one.group for one in read(sources, ReadOptions()).observations} == groups
 
 
 def test_jobs_of_one_file_that_do_different_work_are_conditions() -> None:
@@ -209,3 +271,56 @@ def test_fio_2_counts_kib_and_microseconds() -> None:
     data = of({"x.json": text})
     assert values(data, "write_bw") == [(4096 + 8192) / 2]
     assert {(o.unit, o.value) for o in data.observations if o.response == "write_clat_mean"} == {("us", 7.0)}
+
+
+def whole_job() -> dict[str, Any]:
+    latency = {"min": 1, "max": 9, "mean": 5.0, "percentile": {"50.000000": 4, "99.000000": 9}}
+    one = job("j", 5)
+    one["read"] |= {"clat_ns": latency, "lat_ns": dict(latency)}
+    one["sync"] = {"total_ios": 3, "lat_ns": dict(latency)}
+    return one
+
+
+def paths_of(block: dict[str, Any], above: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    found = [(*above, key) for key in block]
+    return found + [
+        path for key in block if isinstance(block[key], dict) for path in paths_of(block[key], (*above, key))
+    ]
+
+
+#: without them the numbers are the same, or only the conditions
+NO_NUMBERS = {"jobname", "groupid", "error", "min", "max", "io_bytes", "runtime"}
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in paths_of(whole_job()) if path[-1] not in NO_NUMBERS], ids=".".join
+)
+def test_a_key_with_another_name_is_named(path: tuple[str, ...]) -> None:
+    one = whole_job()
+    block = one
+    for key in path[:-1]:
+        block = block[key]
+    block[f"x{path[-1]}"] = block.pop(path[-1])
+    assert of({"x.json": result(whole_job())}).unread == ()
+    try:
+        found = of({"x.json": result(one)})
+    except RequestError:
+        return
+    if (without := of({"x.json": result(whole_job())})).observations != found.observations:
+        assert len(found.observations) < len(without.observations)
+    assert found.unread, found.observations
+
+
+@pytest.mark.parametrize("printed", ["-nan", "nan", "inf", "-inf"])
+def test_numbers_that_c_prints_as_nan_do_not_make_a_result_unreadable(printed: str) -> None:
+    text = result(job("j", 5, description="slope: nan, or not")).replace(
+        '"usr_cpu": 1.5', f'"slope": {printed}, "usr_cpu": 1.5'
+    )
+    data = of({"x.json": text})
+    assert values(data, "read_bw") == [5]
+    assert data.unread == ()
+    assert picked(result_of(text), "jobs.j.read.bw") == 5
+    assert result_of(text)["jobs"][0]["job options"]["description"] == "slope: nan, or not"
+    absent = of({"x.json": text.replace('"bw": 5', f'"bw": {printed}')})
+    assert values(absent, "read_bw") == []
+    assert absent.unread == ("x.json: job j: read_bw (nan)",)

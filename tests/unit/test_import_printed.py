@@ -16,6 +16,7 @@ from iotrial.audits.model import Dataset
 from iotrial.errors import IotrialError, RequestError
 
 DATA = Path(__file__).parents[1] / "data" / "audit" / "printed"
+CORPUS = DATA.parent / "corpus"
 
 
 def of(text: str, *, name: str = "x.txt", **options: Any) -> Dataset:
@@ -291,7 +292,7 @@ def test_a_second_table_of_iozone_is_no_repeat_and_a_shifted_row_is_named() -> N
     between = IOZONE_OLD.split("\n")[2].index("rewrite") + len("rewrite") + 4
     shifted = of(f"{IOZONE_OLD}{'4096       4':>24}{555:>{between - 24}}\n", name="a.txt")
     assert not [o for o in shifted.observations if o.value == 555]
-    assert "line 6" in shifted.unread[0]
+    assert "line 6" in " ".join(shifted.unread)
 
 
 def test_iozones_cpu_report_is_no_rate() -> None:
@@ -308,3 +309,138 @@ def test_old_and_new_lines_of_bonnie_in_one_file_are_both_read() -> None:
         (11, (("files", "16"),)),
         (111, (("files", "16"),)),
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "damaged"),
+    [
+        ("own-db_bench.txt", "1.777 micros/op", "1.777 icros/op"),
+        ("own-db_bench.txt", "readrandom   :", "readrandom   "),
+        ("own-db_bench.txt", "28.3 MB/s", "28.3 B/s"),
+        ("own-ycsb.txt", "95thPercentileLatency(us)", "95thPercentileLatency(us"),
+        ("own-ycsb.txt", "[READ], MinLatency(us)", "READ], MinLatency(us)"),
+        ("bonnie-text.txt", "Latency             60015us", "            60015us"),
+        ("bonnie-text.txt", "1  1024  11", "1     0  11"),
+        ("own-hdparm.txt", "9005.00 MB/sec\n", "9005.00 MB/sec"),
+        ("own-crystaldiskmark.txt", "561.25 us>\n", "561.25 us>"),
+    ],
+)
+def test_a_damaged_line_of_results_is_named(name: str, line: str, damaged: str) -> None:
+    whole = (CORPUS / name).read_text()
+    assert line in whole
+    before, after = of(whole, name=name), of(whole.replace(line, damaged), name=name)
+    assert len(after.observations) < len(before.observations)
+    assert len(after.unread) > len(before.unread)
+
+
+@pytest.mark.parametrize(
+    ("header", "roles"),
+    [
+        ("Dateisystem;Lauf;Zeit (s)", "treatment,run,value"),
+        ("Durchlauf;Dateisystem;Durchsatz MB/s", "run,treatment,value"),
+        ("Einstellung;Wiederholung;Dauer", "treatment,run,value"),
+        ("Variante;Blockgröße;Latenz in ms", "treatment,condition,value"),
+        ("Dateisystem;Lesen (MB/s);Schreiben (MB/s)", "treatment,value,value"),
+        (
+            "Konfiguration;Mittelwert;Standardabweichung;Minimum;Maximum",
+            "treatment,value,ignore,ignore,ignore",
+        ),
+        ("Scheduler;Messung 1;Messung 2", "treatment,value,value"),
+        ("Lauf;ext4;xfs", "run,value,value"),
+    ],
+)
+def test_german_headers(header: str, roles: str) -> None:
+    cells = {"treatment": "{}", "run": "{}", "value": "1,2{}", "condition": "4k", "ignore": "0,1{}"}
+    texts = {"run": ["1", "2"], "treatment": ["a", "b"]}
+    rows = [
+        ";".join(cells[role].format(texts.get(role, ["5", "6"])[at]) for role in roles.split(","))
+        for at in (0, 1)
+    ]
+    data = of("\n".join([header, *rows]) + "\n", name="x.csv")
+    assert data.columns == roles
+    measured = [
+        name for name, role in zip(header.split(";"), roles.split(","), strict=True) if role == "value"
+    ]
+    assert sorted(one.value for one in data.observations) == sorted([1.25, 1.26] * len(measured))
+    assert {one.group for one in data.observations} == ({"ext4", "xfs"} if "ext4" in header else {"a", "b"})
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "option"),
+    [
+        ("Système;Répétition;Durée\next4;1;1,01\nxfs;2;1,1\n", "Répétition", "treatment,run,value"),
+        ("Essai;ext4;xfs\n1;1,25;1,35\n2;1,26;1,36\n", "Essai", "run,value,value"),
+        ("Essai;Durée (s)\n1;1,25\n2;1,5\n", "Essai", "run,value"),
+        ("Moteur;Moyenne;Max\na;1,25;1,5\nb;1,35;1,6\n", "Max", "treatment,value,ignore"),
+    ],
+)
+def test_what_may_be_a_count_or_an_extreme_is_refused_with_the_option(
+    text: str, column: str, option: str
+) -> None:
+    with pytest.raises(RequestError, match=f"what {column} is") as refused:
+        of(text, name="x.csv")
+    assert f"--columns {option} " in str(refused.value.hint)
+    data = of(text, name="x.csv", columns=tuple(option.split(",")))
+    decimals = [float(cell.replace(",", ".")) for cell in re.findall("[0-9],[0-9]+", text)]
+    assert {one.value for one in data.observations} <= set(decimals)
+    assert len(data.observations) == len(decimals) - 2 * (column == "Max")
+
+
+OLD_SYSBENCH = """sysbench 0.4.12:  multi-threaded system evaluation benchmark
+
+Number of threads: 4
+Block size 16Kb
+Doing random r/w test
+
+Operations performed:  600 Read, 400 Write, 1280 Other = 2280 Total
+Read 9.375Mb  Written 6.25Mb  Total transferred 15.625Mb  (2.9644Mb/sec)
+  189.72 Requests/sec executed
+
+Test execution summary:
+    total number of events:              1000
+    per-request statistics:
+         min:                                  0.01ms
+         avg:                                 43.48ms
+         max:                               1105.16ms
+         approx.  95 percentile:             180.46ms
+"""
+NEW_SYSBENCH = """  sysbench 1.1.0-df89d34 (using bundled LuaJIT 2.1.0-beta3)
+
+  Number of threads: 128
+  Block size 16KiB
+
+  Throughput:
+           read:  IOPS=12.50 0.20 MiB/s (0.21 MB/s)
+           write: IOPS=31961.19 499.39 MiB/s (523.65 MB/s)
+           fsync: IOPS=327500.24
+
+  Latency (ms):
+           avg:                                  0.33
+           95th percentile:                      0.34
+"""
+
+
+def test_older_and_newer_outputs_of_sysbench() -> None:
+    old, new = of(OLD_SYSBENCH), of(NEW_SYSBENCH)
+    assert sorted((r, v, u) for _, r, v, u in rows(old)) == [
+        ("95th percentile", 180.46, "ms"), ("latency_average", 43.48, "ms"), ("requests", 189.72, "1/s"),
+        ("transferred", 2.9644, "MiB/s"),
+    ]  # fmt: skip
+    assert sorted((r, v, u) for _, r, v, u in rows(new)) == [
+        ("95th percentile", 0.34, "ms"), ("fsyncs", 327500.24, "1/s"), ("latency_average", 0.33, "ms"),
+        ("read", 0.2, "MiB/s"), ("reads", 12.5, "1/s"), ("writes", 31961.19, "1/s"), ("written", 499.39, "MiB/s"),
+    ]  # fmt: skip
+    assert dict(old.observations[0].condition)["Number of threads"] == "4"
+    assert dict(new.observations[0].condition)["Number of threads"] == "128"
+    assert old.unread == new.unread == ()
+
+
+def test_results_of_other_programs_in_a_file_are_named() -> None:
+    dd = (DATA / "dd.txt").read_text()
+    assert "what dd printed" in " ".join(of(dd + IOZONE_OLD).unread)
+    assert of(IOZONE_OLD + "\n").unread == of(IOZONE_OLD).unread
+
+
+def test_fio_2_pasted_from_a_mail_is_refused_by_name() -> None:
+    with pytest.raises(RequestError, match="fio's normal output"):
+        of("read : io=102120KB, bw=618740 B/s, iops=151 , runt=169006msec\nclat (usec): min=1, max=2\n")

@@ -400,6 +400,8 @@ def test_a_column_of_nothing_is_no_condition() -> None:
         ("fs,time_s,+/-\na,1.5,.1\nb,1.6,.2\n", [1.5, 1.6], "+/-"),
         ("fs,time_s,odd\na,1.5,.1\nb,1.6,.2\n", [1.5, 1.6], "odd"),
         ("fs,time_s\na,1.25\nb\n", [1.25], "row 2 with fewer cells"),
+        ("|a|1|\n\n|fs|time_s|\n|--|--|\n|b|2|\ntext\n|c|3|\n", [2], "2 lines with cells outside"),
+        ("fs,run1,run2,run\na,1.5,1.25,1.75\nb,2.5,2.25,2.75\n", [1.5, 2.5, 1.25, 2.25], "run:"),
         (
             "text\n\n|fs|time_s|\n|--|--|\n|a|1|\n\n|fs|time_s|\n|--|--|\n|a|9|\n",
             [1],
@@ -472,6 +474,17 @@ def test_a_cut_line_of_bonnie_is_named() -> None:
     first, *rest = whole.split("1.98,")[1:]
     data = text(f"1.98,{first}1.98,{rest[0][:80]}\n", name="x.csv")
     assert "cut off" in " ".join(data.unread)
+
+
+def test_a_line_of_bonnie_with_a_field_too_many_is_not_read_one_column_further() -> None:
+    whole = (DATA / "bonnie.csv").read_text()
+    first, second = [line for line in whole.splitlines() if line.startswith("1.98,")][:2]
+    fields = second.split(",")
+    data = text("\n".join([first, ",".join([*fields[:30], "", *fields[30:]])]) + "\n", name="x.csv")
+    assert [o.value for o in data.observations] == [
+        o.value for o in text(f"{first}\n", name="x.csv").observations
+    ]
+    assert "51 fields" in " ".join(data.unread)
 
 
 def test_observations_know_their_row() -> None:

@@ -13,6 +13,7 @@ import pytest
 from iotrial.errors import RequestError, StudyError
 from iotrial.runner.command_user import command_user
 from iotrial.runner.own_files import check_own_files
+from iotrial.runner.refusals import check_made_files
 from iotrial.runner.resolve import resolve
 from iotrial.stats.spec import stretched_response
 from iotrial.study.codec import study_from_json, study_to_json
@@ -30,6 +31,7 @@ from iotrial.workloads.fio_job import (
     entries_of,
     files_of,
     jobs_of,
+    least_seconds,
     mapped,
     options_of,
 )
@@ -471,9 +473,16 @@ def test_a_job_without_a_size_is_refused_as_by_fio(lines: str, tmp_path: Path) -
     ("lines", "message"),
     [
         ("filename=/dev/sdz\nzonemode=zbd\nzonesize=1m\nrw=write", "needs a device with zones"),
+        ("rw=trim", "on devices only"),
+        ("rw=randtrim\nioengine=libaio", "on devices only"),
         ("read_iolog=app.log", "names no file of the lab"),
         ("rw=write\nverify=md5\nverify_state_load=1", "the state that an earlier fio has saved"),
         ("rw=read\nverify=crc32c\nbs=4k", "verifies what no job has written"),
+        ("rw=read\nverify=crc32c\nbs=4k\n[b]\nsize=1m\nrw=write\nverify=crc32c", "verifies what no job"),
+        (
+            "filename=f\nverify=md5\nrw=read\n[b]\nfilename=f\noffset=4m\nsize=1m\nrw=write\nverify=md5\nstonewall",
+            "verifies what no job",
+        ),
     ],
 )
 def test_what_a_job_expects_to_find_is_refused_as_by_fio_in_an_empty_folder(
@@ -484,6 +493,55 @@ def test_what_a_job_expects_to_find_is_refused_as_by_fio_in_an_empty_folder(
     assert done.returncode != 0
     with pytest.raises(JobProblem, match=message):
         files_of(job)
+
+
+@pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")
+def test_what_an_earlier_job_has_written_can_be_verified(tmp_path: Path) -> None:
+    same = "filename=f\nverify=crc32c\nbs=4k\nsize=64k\n"
+    job = f"[w]\nrw=write\n{same}[r]\nstonewall\nrw=read\n{same}"
+    assert files_of(job) == {"f": 65536}
+    assert _done_by_fio(job, tmp_path)[1]["f"] == 65536
+
+
+@pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")
+@pytest.mark.parametrize("lines", ["cpus_allowed=0,900", "numa_cpu_nodes=0-900"])
+def test_processors_that_are_not_here_are_refused(lines: str, tmp_path: Path) -> None:
+    job = f"[a]\nsize=4k\n{lines}\n"
+    done = subprocess.run(["fio", "-"], input=job, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    work = work_of(FioWork, {"job": job, "pick": ["read.iops"]})
+    with pytest.raises(RequestError, match=f"{lines}, but the last"):
+        work.check_to_run((), (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("lines", "seconds"),
+    [
+        ("size=1m", 0),
+        ("size=4m\nrate=1m", 4),
+        ("size=4m\nrate=1m\nruntime=3", 3),
+        ("size=4m\nrate_iops=100", 10.24),
+        ("size=4m\nbs=8k\nrate_iops=100\nstartdelay=5", 10.12),
+        ("size=4m\nrate=1m,1m\nrw=rw", 2),
+        ("size=4m\nrate=1m\nrw=rw", 2),
+        ("size=4m\nrate=,1m\nrw=rw", 0),
+        ("size=4m\nrate=,1m\nrw=write", 4),
+        ("size=4m\nrate_iops=100\nbssplit=4k/50:1m/50", 0),
+        ("size=1m\ntime_based\nruntime=2m", 120),
+        ("size=1m\nruntime=2m", 0),
+        ("size=1m\nruntime=2m\ntime_based\nss=iops:10%", 0),
+        ("size=1m\ntime_based\nruntime={t}", 0),
+    ],
+)
+def test_how_long_a_job_takes_at_least(lines: str, seconds: float) -> None:
+    job = f"[a]\n{lines}\n"
+    assert least_seconds(jobs_of(job)[0]) == pytest.approx(seconds)
+    work = work_of(FioWork, {"job": job, "pick": ["usr_cpu"], "timeout": "1 s"})
+    if seconds > 1:
+        with pytest.raises(RequestError, match=f"takes {seconds:.0f} s at least, but the timeout is 1 s"):
+            work.check_to_run((), None)
+    else:
+        work.check_to_run((), None)
 
 
 @pytest.mark.parametrize(
@@ -525,6 +583,37 @@ def test_the_files_of_all_levels_have_to_fit_into_the_lab() -> None:
     assert 'size = "11520 MiB"' in (caught.value.hint or "")
 
 
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        ("rw=read", "evicts the files of job"),
+        ("rw=randrw\ninvalidate=1", "evicts the files"),
+        ("rw=read\ninvalidate=0\ndirect=1", "reads past the page cache"),
+        ("rw=write", None),
+        ("rw=read\ninvalidate=0", None),
+        ("rw=read\npre_read=1", None),
+        ("ioengine=null\nrw=read", None),
+    ],
+)
+def test_files_that_fio_evicts_cannot_be_warm(job: str, message: str | None) -> None:
+    for how in ("cache", "factor"):
+        text = STUDY % f"job = '''\n[read.a]\nsize=1m\niodepth={{depth}}\n{job}\n'''"
+        text = text.replace('["jobs.read.a.read.iops", ', "[").replace(
+            ".read.clat_ns.percentile.99.000000", ".usr_cpu"
+        )
+        if how == "cache":
+            text = text.replace('kind = "fio"', 'kind = "fio"\ncache = "warm"')
+        else:
+            text += '[[factor]]\nname = "c"\nknob = "cache.state"\nlevels = ["cold", "warm"]\n'
+        found = read_study(text, "x.toml", trusted=True)
+        if message is None:
+            check_made_files(found, "image")
+        else:
+            with pytest.raises(RequestError, match=f"cannot be warm: .*{message}"):
+                check_made_files(found, "image")
+        assert found.workloads[0].work.warm("warm") == 1
+
+
 # Picks.
 
 
@@ -546,6 +635,25 @@ def _picked(job: str, *pick: Any) -> None:
         ("[a]\ngtod_reduce=1", "read.clat_ns.mean", "not measured with gtod_reduce", "remove gtod_reduce"),
         ("[a]\ndisable_clat=1", "read.clat_ns.mean", "not measured with disable_clat", ""),
         ("[a]\nunified_rw_reporting=1", "read.iops", 'leaves only "mixed"', 'use "mixed.iops"'),
+        (
+            "[a]",
+            "read.clat_ns.percentile.99",
+            "no percentile that the job",
+            "95.000000, 99.000000, 99.500000",
+        ),
+        (
+            "[a]\npercentile_list=50:99.9",
+            "read.clat_ns.percentile.99.000000",
+            "no perc",
+            "has: 50.000000, 99.900000",
+        ),
+        ("[a]", "read.lat_ns.percentile.99.000000", "no percentile", "add lat_percentiles=1"),
+        (
+            "[a]\nclat_percentiles=0",
+            "read.clat_ns.percentile.99.000000",
+            "no percentile",
+            "add clat_percentiles=1",
+        ),
     ],
 )
 def test_a_pick_that_fio_will_not_have_is_refused_before_the_lab_is_made(
@@ -568,6 +676,8 @@ def test_a_pick_that_fio_will_not_have_is_refused_before_the_lab_is_made(
         ("[a]\nrw=trimwrite", "trim.iops"),
         ("[a]\nrw={mode}", "write.iops"),
         ("[a]\nunified_rw_reporting=1", "mixed.iops"),
+        ("[a]\npercentile_list=50:99.9", "read.clat_ns.percentile.99.900000"),
+        ("[a]\nlat_percentiles=1", "read.lat_ns.percentile.99.950000"),
         ("[a]\ndisable_clat=1", "read.lat_ns.mean"),
     ],
 )

@@ -285,7 +285,7 @@ def _work_options(settings: Iterable[Setting]) -> dict[str, str]:
 
 
 def check_made_files(study: Study, lab: str) -> None:
-    """Refuse settings of files that do not exist yet when a run begins, because the run makes them."""
+    """Refuse cache states that a work's own programs undo, and settings of files that a run only makes."""
     treated = {
         s.knob
         for f in study.factors
@@ -294,6 +294,14 @@ def check_made_files(study: Study, lab: str) -> None:
         for s in level.settings
     }
     for workload in study.workloads:
+        states = [s.value for s in study.settings if s.knob == "cache.state"] or [workload.cache or "as-is"]
+        states = [cache.resolve(state, lab) for state in states]
+        for state in states:
+            try:
+                workload.work.check_cache(state, study.settings)
+            except RequestError as error:
+                message = f"workload {workload.name}: its files cannot be {state}: {error.message}"
+                raise RequestError(message, hint=error.hint) from None
         if not workload.work.starts_empty():
             continue
         where = f"workload {workload.name}: its files do not exist at the start of a run"
@@ -301,9 +309,8 @@ def check_made_files(study: Study, lab: str) -> None:
             size_of_all = setting.knob == "file.size" and setting.knob not in treated
             if registry.knob(setting.knob).stage is Stage.FILES and not size_of_all:
                 raise RequestError(f"{where}, so knob {setting.knob} has nothing to act on")
-        states = [s.value for s in study.settings if s.knob == "cache.state"] or [workload.cache or "as-is"]
         for state in states:
-            if cache.resolve(state, lab) in ("warm", "cold-data"):
+            if state in ("warm", "cold-data"):
                 raise RequestError(
                     f"{where}, so they cannot be {state}",
                     hint="it can be as-is, cold-files or cold-system",

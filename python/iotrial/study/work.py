@@ -419,6 +419,9 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
         """Return whether the files of its set do not exist when a run begins, only their folders."""
         return False
 
+    def check_cache(self, state: str, settings: Sequence[Setting]) -> None:
+        """Check that its runs can find their files in this cache state. Raises RequestError with the reason."""
+
     def chooses_files(self) -> bool:
         """Return whether the study chooses the files its programs work on, which may be none of the lab's."""
         return False

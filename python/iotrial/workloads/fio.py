@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from msgspec import Meta, Struct
@@ -48,6 +49,7 @@ from iotrial.workloads.fio_job import (
     filled_jobs,
     included,
     jobs_of,
+    least_seconds,
     mapped,
 )
 from iotrial.workloads.fio_result import evenness, missing_of, of_clients, picked, reads_of, result_of
@@ -372,6 +374,24 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
                 raise RequestError(f"the job file: {problem}") from None
         return found
 
+    def check_cache(self, state: str, settings: Sequence[Setting]) -> None:
+        if state != "warm":
+            return
+        for job in filled_jobs(mapped(self.job)[0], settings):
+            for one in jobs_of(job):
+                if "read" not in one.ways or one.options.get("ioengine", "") in NO_FILES:
+                    continue
+                if one.direct:
+                    raise RequestError(f'job "{one.name}" reads past the page cache', hint="remove direct=1")
+                if one.on("invalidate", "1") and not one.on("pre_read"):
+                    message = (
+                        f'fio evicts the files of job "{one.name}" from the page cache before it reads them'
+                    )
+                    raise RequestError(message, hint="add invalidate=0 to the job")
+
+    def warm(self, state: str) -> int:
+        return 1 if state == "warm" else 0  # fio evicts files that it has laid out
+
     def never_root(self) -> bool:
         return self.several
 
@@ -397,7 +417,12 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
                     _check_pick(pick, jobs, index, of_clients=self.several, measured=True)
             except Problem as problem:
                 raise RequestError(problem.message, hint=problem.hint) from None
+            for one in jobs:
+                if (seconds := least_seconds(one)) > self.timeout_s:
+                    message = f'job "{one.name}" takes {seconds:.0f} s at least, but the timeout is {self.timeout_s:.0f} s'
+                    raise RequestError(message, hint="set timeout of the workload, or runtime in the job")
             if user is not None and engines:
+                _check_here(jobs)
                 _check_accepted(job, jobs, engines, user)
 
     def as_root(self) -> bool:
@@ -415,6 +440,20 @@ def _check_accepted(job: str, jobs: Sequence[Job], engines: Sequence[str], user:
         if ":" not in engine and engine not in engines:
             message = f'the fio installed here has no ioengine "{escape(engine[:40])}" (job "{escape(one.name[:40])}")'
             raise RequestError(message, hint=f"it has: {', '.join(engines[3:])}")
+
+
+def _check_here(jobs: Sequence[Job]) -> None:
+    """Refuse processors and NUMA nodes that this machine has not; fio sees that only when it runs. Raises RequestError."""
+    for option, kind in (("cpus_allowed", "cpu"), ("numa_cpu_nodes", "node")):
+        present = Path(f"/sys/devices/system/{kind}/{'present' if kind == 'cpu' else 'possible'}")
+        last = int(re.split("[-,]", present.read_text("ascii").strip())[-1]) if present.exists() else 0
+        for job in jobs:
+            words = re.findall("[0-9]{1,9}", job.options.get(option, ""))
+            if any(int(word) > last for word in words):
+                message = (
+                    f'job "{job.name}": {option}={job.options[option]}, but the last {kind} here is {last}'
+                )
+                raise RequestError(message)
 
 
 def _fio(words: Sequence[str], text: str, user: tuple[int, int]) -> subprocess.CompletedProcess[str]:
@@ -561,6 +600,12 @@ def _check_measured(pick: Pick, rest: str, entry: Sequence[Job], index: int) -> 
     if way in ("read", "write", "trim") and way not in ways:
         message = f'"{pick.path}" is always 0: the job does only {" and ".join(sorted(ways))}'
         raise Problem(message, "pick", index)
+    percentile = re.fullmatch(r"([sc]?lat)_ns\.percentile\.(.+)", number)
+    if percentile is not None and way != "sync" and "{" not in entry[0].options.get("percentile_list", ""):
+        known = entry[0].percentiles(percentile[1])
+        if percentile[2] not in known:
+            hint = f"it has: {', '.join(known)}" if known else f"add {percentile[1]}_percentiles=1 to the job"
+            raise Problem(f'"{pick.path}" is no percentile that the job computes', "pick", index, hint=hint)
     for pattern, options in _UNMEASURED:
         for option in options:
             if pattern.match(number) and any(job.on(option) for job in entry):

@@ -8,6 +8,7 @@ requires trust. Checked against fio 3.33: init.c (sections, groups), filesetup.c
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -95,8 +96,11 @@ _ALIASES = {
     "wait_for_previous": "stonewall",
     "fileoffset": "offset",
     "fill_fs": "fill_device",
+    "blocksize": "bs",
 }
 _WAYS = ("read", "write", "trim")
+#: that fio computes if a job names no others
+_PERCENTILES = "1:5:10:20:30:40:50:60:70:80:90:95:99:99.5:99.9:99.95:99.99"
 
 
 class JobProblem(ValueError):
@@ -125,14 +129,23 @@ class Job:
         """Its name in fio's result."""
         return self.options.get("name") or self.section
 
-    def on(self, option: str) -> bool:
+    def on(self, option: str, default: str = "0") -> bool:
         """Return whether a yes-or-no option is set."""
-        return self.options.get(option, "0") not in ("0", "false")
+        return self.options.get(option, default) not in ("0", "false")
 
     def number(self, option: str) -> int | None:
         """Return a count, by default 1; None if it is only known later."""
         value = self.options.get(option) or "1"
         return int(value) if re.fullmatch("[0-9]{1,9}", value) else None
+
+    def percentiles(self, latency: str) -> tuple[str, ...]:
+        """Return the percentiles of ``slat``, ``clat`` or ``lat`` in fio's result, as it writes them."""
+        if not self.on(f"{latency}_percentiles", "1" if latency == "clat" else "0"):
+            return ()
+        words = self.options.get("percentile_list", _PERCENTILES).split(":")
+        return tuple(
+            f"{float(word):f}" for word in words if re.fullmatch(r"[0-9]{1,3}(?:\.[0-9]{1,9})?", word)
+        )
 
     @property
     def direct(self) -> bool:
@@ -307,14 +320,65 @@ def _lacking(job: Job, jobs: Sequence[Job]) -> str | None:
     log = job.options.get("read_iolog", "/")
     if not log.startswith("/") and log not in (one.options.get("write_iolog") for one in jobs):
         return f"read_iolog={log} names no file of the lab: use an absolute path"
+    if "trim" in job.options.get("rw", "") and job.options.get("ioengine") != "falloc":
+        return "it trims, which fio does on devices only, and it works on a file in the lab"
     if job.options.get("zonemode") == "zbd":
         return "zonemode=zbd needs a device with zones, and works on a file in the lab"
     if job.on("verify_state_load"):
         return "verify_state_load needs the state that an earlier fio has saved"
     verifies = job.options.get("verify", "0") not in ("0", "null")
-    if verifies and job.ways == {"read"} and not any("write" in one.ways for one in jobs):
+    if (
+        verifies
+        and job.ways == {"read"}
+        and not any(_writes_for(one, job) for one in jobs[: jobs.index(job)])
+    ):
         return "it verifies what no job has written"
     return None
+
+
+def _writes_for(one: Job, reader: Job) -> bool:
+    """Return whether a job may write what another reads: a file of that name, and a part of it that is read."""
+    if "write" not in one.ways or one.options.get("filename") != reader.options.get("filename"):
+        return False
+    if "filename" not in one.options:
+        return False  # each has its own files
+    (begins, ends), (first, last) = _part(one), _part(reader)
+    return begins is None or first is None or (begins < (last or math.inf) and first < (ends or math.inf))
+
+
+def _part(job: Job) -> tuple[int | None, int | None]:
+    """Return where in its file a job begins and ends; None: only known later."""
+    begins, size = bytes_in(job.options.get("offset", "0")), bytes_in(job.options.get("size", ""))
+    return begins, None if begins is None or size is None else begins + size
+
+
+def least_seconds(job: Job) -> float:
+    """Return how long a job takes at least, by its run time or its rate; 0: not known."""
+    options = job.options
+    if {"ss", "steadystate"} & options.keys():  # it may end earlier
+        return 0.0
+    begins, runs = (_seconds(options.get(name, "")) for name in ("startdelay", "runtime"))
+    if job.on("time_based"):
+        return begins + runs
+    block = None if {"bsrange", "bssplit"} & options.keys() else bytes_in(options.get("bs", "4k"))
+    rates = [(bytes_in(word) or 0) for word in options.get("rate", "").split(",")]
+    if "rate_iops" in options:
+        rates = [(bytes_in(word) or 0) * (block or 0) for word in options["rate_iops"].split(",")]
+    each = dict(zip(_WAYS, rates * 3 if len(rates) == 1 else rates, strict=False))
+    limited = [each.get(way, 0) for way in job.ways]
+    amount = bytes_in(options.get("io_size", options.get("size", ""))) or 0
+    takes = amount / sum(limited) if all(limited) else 0.0
+    return begins + (min(takes, runs) if runs else takes)
+
+
+def _seconds(text: str) -> float:
+    """Return the seconds that fio reads in a time; 0: none, or only known later."""
+    found = re.fullmatch(r"([0-9]{1,9})(us|ms|s|m|h|d)?", text)
+    return (
+        int(found[1]) * {"us": 1e-6, "ms": 1e-3, "m": 60, "h": 3600, "d": 86400}.get(found[2], 1)
+        if found
+        else 0.0
+    )
 
 
 def _file_bytes(job: Job, files: int) -> int | None:

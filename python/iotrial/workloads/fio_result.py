@@ -11,7 +11,7 @@ from typing import Any
 
 from iotrial.errors import RequestError
 from iotrial.terminal import escape
-from iotrial.units import measured
+from iotrial.units import measured, with_json_numbers
 from iotrial.workloads.output import near, values_at
 
 
@@ -19,7 +19,7 @@ def result_of(output: str) -> dict[str, Any]:
     """Parse the JSON in fio's output, which may follow messages. Raises RequestError if there is none."""
     start = output.find("{")
     try:
-        found, _ = json.JSONDecoder().raw_decode(output, max(start, 0))
+        found, _ = json.JSONDecoder().raw_decode(with_json_numbers(output), max(start, 0))
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from iotrial.audits.claims import parse_claim
@@ -21,7 +21,7 @@ from iotrial.audits.importers.contract import (
     Source,
     with_stems,
 )
-from iotrial.audits.importers.printed import refusal
+from iotrial.audits.importers.printed import others, refusal
 from iotrial.audits.model import Dataset, Observation
 from iotrial.errors import RequestError, UnknownName
 from iotrial.units import converted
@@ -59,15 +59,20 @@ def read(sources: Sequence[Source], options: ReadOptions, *, form: str | None = 
     if form is not None and form not in formats():
         raise UnknownName("format", form, formats())
     imported = []
-    for source in with_stems(sources):
+    stemmed = with_stems(sources)
+    for source in stemmed:
         chosen = formats()[form] if form is not None else detect(source)
-        imported.append((chosen, _noted(source, chosen.read(source, options))))
-    imported = _settled(imported, options)
+        imported.append((chosen, _noted(source, chosen, chosen.read(source, options))))
+    imported = _settled(imported, options, {source.stem for source in stemmed if source.label is None})
     return _merged(sources, imported, options)
 
 
-def _noted(source: Source, part: Imported) -> Imported:
-    """Add that the text ends without a line end, as that of a file that was cut off does."""
+def _noted(source: Source, form: Format, part: Imported) -> Imported:
+    """Add results of other programs, and that the text ends without a line end, as one that was cut off does."""
+    if form.name not in ("printed", "csv") and (also := others(source.text)):
+        part = replace(
+            part, unread=(*part.unread, f"{source.name}: what {also} printed (it is read as {form.title})")
+        )
     if source.text.endswith("\n") or source.text.lstrip().startswith(("{", "<")):
         return part
     return replace(
@@ -96,14 +101,16 @@ def _copies(sources: Sequence[Source]) -> Iterator[str]:
 
 
 def _settled(
-    imported: Sequence[tuple[Format, Imported]], options: ReadOptions
+    imported: Sequence[tuple[Format, Imported]], options: ReadOptions, unlabelled: Collection[str]
 ) -> list[tuple[Format, Imported]]:
     """The files of a format that needs all of them to tell groups from conditions become one."""
     kept = [(form, part) for form, part in imported if form.settle is None]
     for form in dict.fromkeys(form for form, _ in imported if form.settle is not None):
         parts = [part for own, part in imported if own is form]
         assert form.settle is not None
-        observations, notes = form.settle([one for part in parts for one in part.observations], options)
+        observations, notes = form.settle(
+            [one for part in parts for one in part.observations], options, unlabelled
+        )
         unread = tuple(line for part in parts for line in part.unread)
         kept.append((form, Imported(observations, notes=notes, unread=unread)))
     return kept

@@ -22,6 +22,7 @@ _LINE_1 = re.compile(r"[^,]{1,200},[0-9]{1,9}[MGk]?,(?:[0-9.+]{0,12},){11,13}[^,
 _SIZE = re.compile(r"[0-9]{1,9}[MGkT]?(?::[0-9a-zMGk]{0,12}){0,4}")
 _CELL = re.compile(r"(?:\++|[0-9]{1,12}(?:\.[0-9]{1,6})?[kMmgG]?)")
 _LATENCY = re.compile(r"([0-9]{1,12})(us|ms|s)")
+_LATENCIES_LIKE = re.compile(r"\b[0-9]{1,12}(?:us|ms)\b")
 _FEWEST_COMMAS = 5
 #: cells in a row of the text table, without and with the tests of single characters
 _CELLS = (8, 12)
@@ -56,7 +57,7 @@ def read(source: Source, _: ReadOptions) -> Imported:
         fields = line.strip().split(",")
         if not _whole(fields, newer=line in rows):
             unread.append(
-                f"{source.name}: {len(fields)} fields of a line that is cut off ({line.strip()[:40]})"
+                f"{source.name}: {len(fields)} fields of a line that is cut off or damaged ({line.strip()[:40]})"
             )
             continue
         observations += _of_fields(source, fields, unread, newer=line in rows)
@@ -71,11 +72,13 @@ def read(source: Source, _: ReadOptions) -> Imported:
             latencies = all(map(_LATENCY.fullmatch, words))
             # the tests of files have a number of files, the others a size with its unit
             fits = ("Create" in text) == size.partition(":")[0].isdigit()
-            fits &= len(words) in (_LATENCIES if latencies else _CELLS)
+            fits &= bool(size) and len(words) in (_LATENCIES if latencies else _CELLS)
             if not fits or not (latencies or all(map(_CELL.fullmatch, words))):
                 unread.append(f"{source.name}: a row that is cut off or damaged ({' '.join(words)[:60]})")
                 continue
             observations += _of_words(source, group, size, words, text)
+            zeros = sum(measured(word) == 0 for word in words[0::2])
+            unread += [f"{source.name}: {zeros} values of 0 ({' '.join(words)[:60]})"] if zeros else []
             fast += sum("+++" in word for word in words)
     if not observations and not fast:
         raise RequestError(
@@ -86,8 +89,8 @@ def read(source: Source, _: ReadOptions) -> Imported:
 
 
 def _whole(fields: Sequence[str], *, newer: bool) -> bool:
-    """Return whether a line has all fields of its version: 1.03 has 14 or, with the tests of files, 27."""
-    return len(fields) >= 48 if newer else len(fields) in (14, 27)
+    """Return whether a line has the fields of its version: 1.03 has 14 or, with the tests of files, 27; 1.98 has 50."""
+    return len(fields) in ((48, 50) if newer else (14, 27))
 
 
 def _of_fields(
@@ -107,7 +110,8 @@ def _of_fields(
         for i, name in enumerate(names):
             text = fields[at + 2 * i] if at + 2 * i < len(fields) else ""
             value = measured(text)
-            if not value and text.strip("+"):
+            busy = fields[at + 2 * i + 1] if at + 2 * i + 1 < len(fields) else ""
+            if not value and (text.strip("+") or text != ("+++++" if busy else "")):
                 unread.append(f"{source.name}: {name} ({label(text)[:20]})")
             if value:
                 yield Observation(
@@ -136,12 +140,13 @@ def _table(lines: Sequence[str]) -> Iterator[tuple[str, str, list[str], str]]:
     """Yield the rows of the text tables: name, size or number of files, cells; and the header above them."""
     header = group = size = ""
     for line in lines:
+        if len(_LATENCIES_LIKE.findall(line)) > 1:
+            yield group, size if line.split()[-1][0].isdigit() else "", line.split()[1:], header
+            continue
         if "--Sequential" in line or "/sec %CP" in line:
             header = line if "--Sequential" in line or not header else header + line
             continue
         words = line.split()
-        if header and size and words[:1] == ["Latency"]:
-            yield group, size, words[1:], header
         at = next((i for i in range(len(words)) if _SIZE.fullmatch(words[i]) and i <= 1), None)
         if header and at is not None and len(words) > at + 1:
             group, size = words[0] if at else group, words[at]

@@ -35,7 +35,7 @@ _THREES = re.compile(r"[1-9][0-9]{0,2}(?:([.,])[0-9]{3})(?:\1[0-9]{3}){0,5}")
 _NUMBERS = {
     mark: re.compile(
         rf"[+-]?(?:[0-9]{{1,18}}|[1-9][0-9]{{0,2}}(?:[{other}{_GROUPING}][0-9]{{3}}){{1,5}})?"
-        rf"(?:{re.escape(mark)}[0-9]{{0,40}})?(?:[eE][+-]?[0-9]{{1,3}})?"
+        rf"(?:{re.escape(mark)}(?:[0-9]{{1,40}}|(?![eE])))?(?:[eE][+-]?[0-9]{{1,3}})?"
     )
     for mark, other in ((".", ","), (",", "."))
 }
@@ -97,7 +97,7 @@ def parse_cell(text: str, mark: Mark = Mark.POINT) -> Quantity | None:
 
 def _split(text: str) -> tuple[str, str] | None:
     """Split number and unit as they are written; the unit "m:s" marks the minutes of a shell's ``time``."""
-    text = _SPREAD.sub("", text.strip()[: _LONGEST + 1])
+    text = _SPREAD.sub(" ", text.strip()[: _LONGEST + 1]).strip()
     if len(text) > _LONGEST:
         return None
     if minutes := _MINUTES.fullmatch(text):

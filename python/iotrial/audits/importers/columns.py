@@ -21,6 +21,7 @@ from iotrial.audits.importers.table import (
     ROLES,
     SPREADS,
     Table,
+    english,
     is_statistic,
 )
 from iotrial.errors import RequestError, UnknownName
@@ -36,7 +37,6 @@ _UNITS = (
     ("s", "s"), ("kib", "KiB"), ("mib", "MiB"), ("gib", "GiB"), ("kb", "kB"), ("mb", "MB"), ("gb", "GB"),
     ("bytes", "B"),
 )  # fmt: skip
-_SIZES = frozenset({"KiB", "MiB", "GiB", "kB", "MB", "GB", "B"})
 _IN_BRACKETS = re.compile(r"(.*\S)\s*[(\[]([^()\[\]]{1,20})[)\]]")
 _REPEAT = re.compile(
     r"(?:run|rep|repeat|repetition|trial|sample|measurement|value|time|r|t)[-_ ]?[0-9]{1,4}", re.I
@@ -45,7 +45,7 @@ _GROUPS = (
     "group", "treatment", "arm", "variant", "level", "setting", "option", "configuration", "config", "command", "mode",
     "scheduler", "filesystem", "file_system", "fs", "kind", "protocol", "mount", "what", "device", "type", "name",
 )  # fmt: skip
-_RUNS = ("run", "rep", "repeat", "repetition", "iteration", "replicate", "n", "i")
+_RUNS = ("run", "rep", "repeat", "repetition", "iteration", "replicate", "trial", "n", "i")
 _ORDERS = ("order", "time_order", "sequence", "timestamp", "started", "start_time", "when")
 _SERIES = ("series", "session", "pair", "day", "batch")
 _CONDITION_WORDS = frozenset(
@@ -157,7 +157,8 @@ def find_layout(table: Table, options: ReadOptions) -> Layout:
     numeric = [name for name in left if _is_numeric(name, cells[name], marks[name])]
     group = options.group or directives.get("group")
     order = options.order or directives.get("order")
-    run = options.run or directives.get("run") or _named(left, _RUNS, numeric)
+    whole = [name for name in numeric if not _has_decimals(cells[name])]
+    run = options.run or directives.get("run") or _named(left, _RUNS, whole)
     series = options.series or directives.get("series") or _named(left, _SERIES, left)
     order = order or _named(left, _ORDERS, numeric)
     for name in (group, run, series, None if order == "rows" else order):
@@ -176,6 +177,9 @@ def find_layout(table: Table, options: ReadOptions) -> Layout:
         guessed = [name for name in free if name in chosen or _statistic(name, free)]
         aside = _statistics([name for name in left if name not in taken], guessed)
         columns = [name for name in guessed if name not in aside]
+        odd = next((name for name in columns if _is_odd(name, columns, numeric, cells)), None)
+        if odd is not None:
+            raise _unknown_role(table, odd, cells, columns)
     if not columns:
         raise _no_values(table, cells, marks)
     for name in (*columns, run, order):
@@ -189,11 +193,52 @@ def find_layout(table: Table, options: ReadOptions) -> Layout:
         rest = [name for name in rest if name not in aside or name == group]
     named = [name for name in rest if not all(map(is_statistic, filter(None, cells[name])))]
     group = group or _group(named, columns, conditions)
+    guessed_group = None if options.group or directives.get("group") else group
+    if guessed_group and english(guessed_group) not in _GROUPS and _counts(cells[guessed_group], once=True):
+        raise _unknown_role(table, guessed_group, cells, columns)
     unit = options.unit or directives.get("unit")
     values = _distinct(_values(columns, group, unit, directives.get("response")))
     if not conditions and not options.columns:
         conditions = tuple(name for name in rest if name != group)
     return Layout(group, values, tuple(conditions), order, run, series, marks, empty, aside)
+
+
+def _is_odd(
+    name: str, columns: Sequence[str], numeric: Sequence[str], cells: Mapping[str, Sequence[str]]
+) -> bool:
+    """Whether a guessed column of values may be none: it counts 1, 2, 3, or is an extreme of unknown columns."""
+    if _looks_measured(name) or len(numeric) < 2:
+        return False
+    if _statistic(name, columns) & EXTREMES:
+        others = [one for one in numeric if _is_unknown(one, numeric, cells)]
+        return not all(_statistic(one, columns) or _minimum(one, numeric) for one in others)
+    return _counts(cells[name]) and any(not _counts(cells[one]) for one in columns)
+
+
+def _counts(cells: Sequence[str], *, once: bool = False) -> bool:
+    """Whether the cells are 1, 2, 3 and so on, once or again and again."""
+    levels = {int(cell) if cell.isascii() and cell.isdigit() and len(cell) < 7 else 0 for cell in cells}
+    return 1 < len(levels) >= once * len(cells) and levels == set(range(1, len(levels) + 1))
+
+
+def _unknown_role(
+    table: Table, name: str, cells: Mapping[str, Sequence[str]], values: Sequence[str]
+) -> RequestError:
+    """Return an error that says which option makes the table readable."""
+    roles = []
+    for one in table.columns:
+        text = one in cells and not any(parse_cell(cell, Mark.UNCLEAR) for cell in cells[one])
+        measured = one in cells and (_has_decimals(cells[one]) or (one in values and one != name))
+        role = "treatment" if text and "treatment" not in roles else "value" if measured else "condition"
+        if one == name and _counts(cells[one]):
+            role = "run"
+        elif one == name or _words(one) & EXTREMES:
+            role = "ignore"
+        roles.append(role)
+    return RequestError(
+        f"{table.name}: it is not clear what {name} is",
+        hint=f"say what each column is, such as --columns {','.join(roles)} (roles: {', '.join(ROLES)})",
+    )
 
 
 def _by_roles(table: Table, options: ReadOptions) -> ReadOptions:
@@ -229,7 +274,7 @@ def _by_roles(table: Table, options: ReadOptions) -> ReadOptions:
 
 
 def _words(name: str) -> set[str]:
-    return set(re.split(r"[\s_\[\](),]+|-(?=\w)", name.casefold())) - {""}
+    return set(re.split(r"[\s_\[\](),]+|-(?=\w)", english(name))) - {""}
 
 
 def _statistic(name: str, among: Collection[str]) -> set[str]:
@@ -237,7 +282,7 @@ def _statistic(name: str, among: Collection[str]) -> set[str]:
     stem, unit = split_unit(name)
     words = _words(name) if unit == "min" and _minimum(name, among) else _words(stem)
     first = (
-        {"first", "last"} if name.casefold().endswith(("[first]", "[last]")) else set()
+        {"first", "last"} if english(name).endswith(("[first]", "[last]")) else set()
     )  # of elbencho's workers
     return {word for word in words if word in EXTREMES | CENTRES | first or PERCENTILE.fullmatch(word)}
 
@@ -304,7 +349,7 @@ def _values(
 
 def _are_repeats(parts: Sequence[tuple[str, str, str]]) -> bool:
     """Return whether the columns are called run1, run2, ... and their units are of one quantity."""
-    return all(_REPEAT.fullmatch(stem) for _, stem, _ in parts) and all(
+    return all(_REPEAT.fullmatch(english(stem)) for _, stem, _ in parts) and all(
         converted(1.0, own, parts[0][2]) is not None for _, _, own in parts
     )
 
@@ -360,20 +405,20 @@ def split_unit(name: str) -> tuple[str, str]:
         return match[1], match[2].strip()
     head, _, tail = name.replace("_", " ").rpartition(" ")
     if head and ("/" in tail or tail.endswith("ps")) and scale_of(tail):
-        return name[: len(head)], tail
+        return name[: len(head)].removesuffix(" in"), tail
     folded = name.casefold().replace(" ", "_")
     for end, unit in _UNITS:
         if folded == end:
             return "", unit
         if folded.endswith("_" + end):
-            return name[: -len(end) - 1].rstrip("_ "), unit
+            return name[: -len(end) - 1].rstrip("_ ").removesuffix(" in"), unit
     return name, ""
 
 
 def _value_columns(numeric: Sequence[str]) -> list[str]:
     """Return the numeric columns whose names suggest measurements; else the last of them."""
     spread_free = [name for name in numeric if not _words(name) & SPREADS]
-    repeats = [name for name in spread_free if _REPEAT.fullmatch(split_unit(name)[0])]
+    repeats = [name for name in spread_free if _REPEAT.fullmatch(english(split_unit(name)[0]))]
     if len(repeats) > 1:
         return repeats
     found = [name for name in spread_free if _looks_measured(name)]
@@ -389,21 +434,24 @@ def _value_columns(numeric: Sequence[str]) -> list[str]:
 
 def _looks_measured(name: str) -> bool:
     stem, unit = split_unit(name)
-    words = set(re.split(r"[_\s]+", name.casefold()))
-    if _is_condition(name) or (unit in _SIZES and not words & _VALUE_WORDS):
+    words = set(re.split(r"[_\s]+", english(name)))
+    if _is_condition(name) or (converted(1.0, unit, "B") is not None and not words & _VALUE_WORDS):
         return False
     rate = any("/" in word and scale_of(word) for word in name.split())
-    return bool(unit) or rate or bool(words & _VALUE_WORDS) or stem.casefold() in TESTS
+    return bool(unit) or rate or bool(words & _VALUE_WORDS) or english(stem) in TESTS
 
 
 def _is_condition(name: str) -> bool:
-    words = set(re.split(r"[_\s]+", name.casefold()))
-    return bool(words & _CONDITION_WORDS) and not words & {"calls", "errors", "rate", "throughput"}
+    words = set(re.split(r"[_\s]+", english(name)))
+    rate = split_unit(name)[1].endswith("/s")
+    return (
+        bool(words & _CONDITION_WORDS) and not rate and not words & {"calls", "errors", "rate", "throughput"}
+    )
 
 
 def _are_responses(parts: Sequence[tuple[str, str, str]]) -> bool:
     """Return whether the columns are different responses, rather than one response for different treatments."""
-    stems = {stem.casefold() for _, stem, _ in parts}
+    stems = {english(stem) for _, stem, _ in parts}
     if any(_statistic(column, [one for one, _, _ in parts]) for column, _, _ in parts):
         return True
     if len(stems & set(TESTS)) > 1 or len(stems & _RESPONSES) > 1:
@@ -415,15 +463,15 @@ def _are_responses(parts: Sequence[tuple[str, str, str]]) -> bool:
 
 def _is_unknown(name: str, numeric: Collection[str], cells: Mapping[str, Sequence[str]]) -> bool:
     """Return whether a column holds decimal numbers, but its name is none of a condition: no level of anything."""
-    return (
-        name in numeric
-        and not _is_condition(name)
-        and any(re.search("[.,][0-9]", cell) for cell in cells[name])
-    )
+    return name in numeric and not _is_condition(name) and _has_decimals(cells[name])
+
+
+def _has_decimals(cells: Sequence[str]) -> bool:
+    return any(re.search("[.,][0-9]", cell) for cell in cells)
 
 
 def _group(rest: Sequence[str], columns: Sequence[str], conditions: Sequence[str]) -> str | None:
-    folded = {name.casefold(): name for name in rest if name not in conditions}
+    folded = {english(name): name for name in rest if name not in conditions}
     for name in _GROUPS:
         if name in folded:
             return folded[name]
@@ -432,7 +480,7 @@ def _group(rest: Sequence[str], columns: Sequence[str], conditions: Sequence[str
 
 
 def _named(names: Sequence[str], known: Sequence[str], among: Sequence[str]) -> str | None:
-    folded = {name.casefold(): name for name in names if name in among}
+    folded = {english(name): name for name in names if name in among}
     return next((folded[name] for name in known if name in folded), None)
 
 
@@ -440,7 +488,7 @@ def _is_numeric(name: str, cells: Sequence[str], mark: Mark) -> bool:
     """Return whether all non-empty cells are numbers; half of them suffice if the name suggests measurements or runs."""
     filled = [cell for cell in cells if not is_missing(cell)]
     numbers = sum(parse_cell(cell, mark) is not None for cell in filled)
-    mostly = 2 * numbers >= len(filled) and (_looks_measured(name) or bool(_REPEAT.fullmatch(name)))
+    mostly = 2 * numbers >= len(filled) and (_looks_measured(name) or bool(_REPEAT.fullmatch(english(name))))
     return bool(filled) and (numbers == len(filled) or mostly)
 
 

@@ -6,7 +6,7 @@ import itertools
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -117,7 +117,8 @@ class Imported:
 class Format:
     """A format: how to recognise it and how to read it. Lower ranks are tried first.
 
-    ``settle``, if given, decides on groups and conditions once all files of the format are read, and returns notes.
+    ``settle``, if given, decides on groups and conditions once all files of the format are read, and returns notes. Its last
+    argument are the groups that only file names give.
     """
 
     name: str
@@ -126,7 +127,11 @@ class Format:
     read: Callable[[Source, ReadOptions], Imported]
     rank: int = 10
     settle: (
-        Callable[[Sequence[Observation], ReadOptions], tuple[tuple[Observation, ...], tuple[str, ...]]] | None
+        Callable[
+            [Sequence[Observation], ReadOptions, Collection[str]],
+            tuple[tuple[Observation, ...], tuple[str, ...]],
+        ]
+        | None
     ) = None
 
 
@@ -168,8 +173,9 @@ def source_of(data: bytes, *, name: str, label: str | None = None, alone: bool =
             text = data.decode("utf-16") if data[:2] in (b"\xff\xfe", b"\xfe\xff") else data.decode("latin-1")
         except UnicodeDecodeError:
             raise RequestError(f"{name}: not a text file") from None
-    if "\0" in text:
+    if "\0" in text or "\u0a0d" in text:  # a line end of UTF-16 that is read one byte too late
         raise RequestError(
-            f"{name}: contains NUL bytes, so it is not a text file", hint="export it as CSV or JSON first"
+            f"{name}: contains NUL bytes or damaged UTF-16, so it is not a text file",
+            hint="export it as CSV or JSON first",
         )
     return Source(name, text.replace("\r\n", "\n").replace("\r", "\n"), label, alone)

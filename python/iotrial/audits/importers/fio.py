@@ -16,14 +16,14 @@ import math
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from iotrial.audits.importers.contract import Format, Imported, ReadOptions, Source, label
 from iotrial.audits.model import Condition, Observation
 from iotrial.errors import RequestError, UnknownName
-from iotrial.units import measured
+from iotrial.units import measured, with_json_numbers
 
 JOB = "job"
 _WAYS = ("read", "write", "trim", "mixed")
@@ -46,6 +46,34 @@ _ASIDE_LIKE = (
     "exec_",
     "unlink",
 )
+#: the blocks of a job and of a direction; another name is damaged, or of a fio that is not known here
+_BLOCKS = frozenset(
+    {*_WAYS, "sync", "job options", "iodepth_level", "iodepth_submit", "iodepth_complete"}
+    | {"latency_ns", "latency_us", "latency_ms", "steadystate", "block", "cpu_idleness"}
+)
+_LATENCIES = frozenset({"slat_ns", "clat_ns", "lat_ns", "slat", "clat", "lat"})
+#: options that say how much work is done and in which order; the others say how
+_SIZES = frozenset({"bs", "size", "filesize", "io_size", "file_size"})
+_LOAD = _SIZES | {
+    "rw",
+    "iodepth",
+    "numjobs",
+    "rwmixread",
+    "rwmixwrite",
+    "nrfiles",
+    "runtime",
+    "rate",
+    "rate_iops",
+}
+#: how names of files spell options, besides the options' own names
+_SPELLINGS = {
+    "iodepth": ("qd", "q", "depth", "queue[-_]?depth"),
+    "numjobs": ("nj", "j", "jobs?", "t", "threads?", "clients?"),
+    "bs": ("block[-_]?size",),
+    "runtime": ("time",),
+    "rwmixread": ("mix", "rwmix"),
+    "rw": ("readwrite",),
+}
 _SAME = {"readwrite": "rw", "blocksize": "bs", "iodepth_batch_submit": "iodepth_batch"}
 #: of a document and its successor: an interim report, if its clock and the job's agree this closely (ms)
 _CLOCKS_MS = 250.0
@@ -79,18 +107,13 @@ def read(source: Source, _: ReadOptions) -> Imported:
 
 def _documents(source: Source, unread: list[str]) -> Iterator[dict[str, Any]]:
     """All JSON objects that begin at the start of a line, with lists of jobs. Raises RequestError if there is none."""
-    decode, at, found, why = (
-        json.JSONDecoder().raw_decode,
-        0,
-        0,
-        "not JSON: no object begins at the start of a line",
-    )
-    starts = [m.start() for m in re.finditer(r"^\{", source.text, re.MULTILINE)]
-    for start in starts:
+    decode, at, found, text = json.JSONDecoder().raw_decode, 0, 0, with_json_numbers(source.text)
+    why = "not JSON: no object begins at the start of a line"
+    for start in [match.start() for match in re.finditer(r"^\{", text, re.MULTILINE)]:
         if start < at:
             continue
         try:
-            document, at = decode(source.text, start)
+            document, at = decode(text, start)
         except (ValueError, RecursionError) as error:
             why = f"not JSON ({str(error)[:100]})"
             unread.append(f"{source.name}: a result that is cut off or damaged ({str(error)[:100]})")
@@ -101,7 +124,7 @@ def _documents(source: Source, unread: list[str]) -> Iterator[dict[str, Any]]:
             yield document
         else:
             why = "not a fio result: it has no list of jobs"
-    if found and len(unread) == 0 and (more := source.text.count('"fio version"') - found) > 0:
+    if found and len(unread) == 0 and (more := text.count('"fio version"') - found) > 0:
         unread.append(f"{source.name}: {more} more results that are damaged")
     if not found:
         raise RequestError(
@@ -211,6 +234,8 @@ def _of_job(
         else:
             why = "absent" if raw is None else label(raw)[:40]
             unread.append(f"{source.name}: job {_name(jobs[0])}: {response} ({why})")
+    for lacking in dict.fromkeys(one for job in jobs for one in _lacking(job)):
+        unread.append(f"{source.name}: job {_name(jobs[0])}: {lacking}")
     parts = [part for way in _WAYS for part in _parts(jobs, way)]
     if not parts:
         unread.append(f"{source.name}: job {_name(jobs[0])} (did no reads, writes or trims)")
@@ -220,6 +245,29 @@ def _of_job(
         unread.append(
             f"{source.name}: latencies of job {_name(jobs[0])} (all zero: gtod_reduce or disable_lat)"
         )
+
+
+def _lacking(job: Mapping[str, Any]) -> Iterator[str]:
+    """What every job of fio has and this one lacks, and blocks that have names which fio does not use."""
+    ways = {way: job[way] for way in (*_WAYS, "sync") if isinstance(job.get(way), dict)}
+    if "mixed" not in ways:
+        yield from (f"{way} (absent)" for way in ("read", "write") if way not in ways)
+    yield from (f"{name} (unknown)" for name in _odd(job, _BLOCKS))
+    for way, part in ways.items():
+        if "total_ios" not in part and "lat" not in part:
+            yield f"{way}: total_ios (absent)"
+        yield from (f"{way}: {name} (unknown)" for name in _odd(part, _LATENCIES))
+        for name in _LATENCIES & part.keys():
+            taken = part[name] if isinstance(part[name], dict) else {}
+            yield from (f"{way}: {name}: {odd} (unknown)" for odd in _odd(taken, {"percentile", "bins"}))
+            shares = taken.get("percentile")
+            for key in shares if isinstance(shares, dict) else ():
+                if measured(key) is None:
+                    yield f"{way}: {name}: percentile {label(key)} (unknown)"
+
+
+def _odd(block: Mapping[str, Any], known: Collection[str]) -> list[str]:
+    return [label(name) for name, part in block.items() if isinstance(part, dict) and name not in known]
 
 
 def _responses(jobs: list[dict[str, Any]], old: bool) -> Iterator[tuple[str, str, object]]:
@@ -241,18 +289,14 @@ def _responses(jobs: list[dict[str, Any]], old: bool) -> Iterator[tuple[str, str
         values = [measured(job.get(response)) for job in jobs]
         if all(value is not None for value in values):
             yield response, "%", math.fsum(value or 0.0 for value in values) / len(values)
-        elif any(response in job for job in jobs):
-            yield (
-                response,
-                "%",
-                next(job.get(response) for job, v in zip(jobs, values, strict=True) if v is None),
-            )
+        else:
+            yield response, "%", jobs[values.index(None)].get(response)
 
 
 def _parts(jobs: Sequence[Mapping[str, Any]], way: str) -> list[dict[str, Any]]:
-    return [
-        job[way] for job in jobs if isinstance(job.get(way), dict) and measured(job[way].get("total_ios"))
-    ]
+    """The parts that did something, by their operations, or by their bytes if the file lacks these."""
+    parts = [job[way] for job in jobs if isinstance(job.get(way), dict)]
+    return [part for part in parts if measured(part.get("total_ios", part.get("io_bytes")))]
 
 
 def _rate(parts: Sequence[Mapping[str, Any]], name: str, amount: str, unit: float) -> object:
@@ -281,7 +325,7 @@ def _latencies(
             timed = [
                 (one, ios)
                 for one, ios in timed
-                if measured(one.get("max")) or measured(one.get("mean")) is None
+                if measured(one.get("max")) != 0 or measured(one.get("mean")) is None
             ]
             if not timed or len(timed) < len(parts):
                 continue
@@ -341,14 +385,16 @@ def _quantile(bins: Counter[float], share: float) -> float | None:
 
 
 def settle(
-    observations: Sequence[Observation], options: ReadOptions
+    observations: Sequence[Observation], options: ReadOptions, unlabelled: Collection[str]
 ) -> tuple[tuple[Observation, ...], tuple[str, ...]]:
     """Decide what is compared; return the observations with it, and notes on it.
 
-    ``--group OPTION`` names it. Else it is the label, if there are several. Else it is the job's name, where jobs of
-    different names do the same. Options that vary within a group are conditions; those that only differ between groups go
-    with it, and a note names them. Raises UnknownName.
+    ``--group OPTION`` names it. Else it is the label, if there are several; words of a file's name that are options of its
+    jobs (ext4-qd32) are left out of it. Else it is the job's name, where jobs of different names do the same. Options that
+    vary within a group are conditions; those that only differ between groups go with it, and a note names them. Raises
+    UnknownName.
     """
+    observations, in_names = _without_options(observations, unlabelled)
     known = dict.fromkeys(name for one in observations for name, _ in one.condition)
     if options.group is not None and options.group not in known:
         raise UnknownName("option of the jobs", options.group, tuple(known))
@@ -381,7 +427,63 @@ def settle(
         replace(one, condition=tuple(pair for pair in one.condition if pair[0] in vary))
         for one in observations
     )
-    return kept, tuple(_notes(within, vary, kept))
+    return kept, (*in_names, *_notes(within, vary, kept))
+
+
+def _without_options(
+    observations: Sequence[Observation], unlabelled: Collection[str]
+) -> tuple[Sequence[Observation], list[str]]:
+    """The observations with groups that do not name options which differ between the files; a note on these options.
+
+    Options that are no part of the load stay in the names if nothing else tells the files apart.
+    """
+    options: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for one in observations:
+        if one.group in unlabelled:
+            for name, value in one.condition:
+                options[name][one.group].add(value)
+    differ = [
+        name
+        for name, by_group in options.items()
+        if name != JOB and len({value for values in by_group.values() for value in values}) > 1
+    ]
+    groups = {group: group for group in dict.fromkeys(one.group for one in observations)}
+    moved: list[str] = []
+    for name in sorted(differ, key=lambda name: name not in _LOAD):
+        shorter = {
+            group: _without_words(left, name, options[name].get(group, ())) for group, left in groups.items()
+        }
+        if shorter != groups and (name in _LOAD or len(set(shorter.values())) > 1):
+            groups = shorter
+            moved.append(name)
+    if not moved or len(groups) < 2:
+        return observations, []
+    names = {
+        group: re.sub(r"([-_ .=+,/])[-_ .=+,/]+", r"\1", left).strip("-_ .=+,/") or "all"
+        for group, left in groups.items()
+    }
+    note = f"{', '.join(moved)} in the names of files: a condition, no group; LABEL=FILE names other groups"
+    return [replace(one, group=names[one.group]) for one in observations], [note]
+
+
+def _without_words(text: str, option: str, values: Collection[str]) -> str:
+    """The text without what says that an option has this value: qd32 and 32qd, bs4k or only 4k, randread."""
+    if len(values) != 1:
+        return text
+    value = next(iter(values))
+    bare, keyed = ("", f"0*{value}") if value.isdigit() else (re.escape(value), re.escape(value))
+    if option == "rw":
+        random, way = re.fullmatch("(rand)?(.*)", value, re.DOTALL).groups()  # type: ignore[union-attr]
+        ways = "rw|readwrite|mixed" if way in ("rw", "readwrite") else re.escape(way)
+        bare = keyed = rf"{'rand(?:om)?' if random else '(?:seq(?:uential)?)?'}[-_]?(?:{ways})"
+    elif option in _SIZES and (size := re.fullmatch("([0-9]{1,15})([kmgt]?)(?:i?b)?", value, re.IGNORECASE)):
+        amount = int(size[1]) << 10 * ("kmgt".find(size[2].lower() or "-") + 1)
+        units = [(f"{amount >> 10 * at}{unit}", 1 << 10 * at) for at, unit in enumerate("kmgt", 1)]
+        bare = "|".join(f"{text}(?:i?b)?" for text, least in units if amount % least == 0 < amount)
+        keyed = f"{bare}|{amount}" if bare else str(amount)
+    keys = "|".join([*_SPELLINGS.get(option, ()), re.escape(option).replace("_", "[-_]?")])
+    words = [rf"(?:{keys})[-_=.]?(?:{keyed})", rf"(?:{keyed})[-_]?(?:{keys})", *([bare] if bare else [])]
+    return re.sub(rf"(?<![a-z0-9])(?:{'|'.join(words)})(?![a-z0-9])", "", text, flags=re.IGNORECASE)
 
 
 def _without(condition: Condition, names: Iterable[str]) -> Condition:
@@ -403,6 +505,8 @@ def _notes(
     groups = dict.fromkeys(one.group for one in observations)
     for name, found in within.items():
         values = {group: next(iter(found[group])) for group in groups if name not in vary}
+        if all(_without_words(group, name, {value}) != group for group, value in values.items()):
+            continue  # the groups' names say it
         if name != JOB and len(set(values.values())) > 1:
             shown = ", ".join(f"{group} {value or 'not set'}" for group, value in list(values.items())[:4])
             yield f"the groups differ in {name} as well: {shown}"

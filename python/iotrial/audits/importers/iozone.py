@@ -44,13 +44,13 @@ _REPORTS = {
     "fread": "fread",
     "re-fread": "freread",
 }
-_HEADER = re.compile(r"\s*k?B\s+reclen\s+write\s+rewrite\b.*", re.I)
+_HEADER = re.compile(r"\s*k?B\s+reclen\s+write\s+rewrite\b[^0-9]*", re.I)
 #: from this many digits on two numbers of 8 touch each other, as 3.4xx prints them
 _TOUCHING, _WIDTH = 10, 8
 _ROW = re.compile(r"(\s*[0-9]{1,12}\s+[0-9]{1,9})((?:\s+[0-9]{1,120})*)\s*")
 _POSITIONED = re.compile(r"^[ \t]*Command line used:.* -i ?(?:9|1[0-2])\b", re.M)
 #: a row of a table, or a sum, that is damaged or out of place
-_LIKE = re.compile(r"(?:[0-9]{2,}\s+){4}|see throughput")
+_LIKE = re.compile(r"(?:[0-9]{2,}\s+){4}|see throughput|Children")
 _REPORT = re.compile(r'"(.{1,40}) report"\s*', re.I)
 _HEADING = re.compile(r'\s*"[^"0-9][^"]*".*')
 _THROUGHPUT = re.compile(
@@ -97,7 +97,7 @@ def read(source: Source, _: ReadOptions) -> Imported:
     )
     kept = tuple(one for one in observations if one.value > 0.0)
     if len(kept) < len(found):
-        unread.append("a value of 0 is a test that was not run, or was too fast for the clock")
+        unread.append(f"{len(found) - len(kept)} values of 0: not run, or too fast for the clock")
     if "Iozone: Performance Test" in source.text and "iozone test complete" not in source.text:
         unread.append(f"{source.name}: what followed its last line (iozone ends with 'iozone test complete')")
     return Imported(kept, unread=tuple(unread))
@@ -121,12 +121,13 @@ def _tables(name: str, lines: Sequence[str], unread: list[str]) -> Iterator[tupl
     for at, line in enumerate(lines, start=1):
         if _HEADER.fullmatch(line):
             columns = _columns(line)
+            tests: set[str] = set()
             tables += 1
             continue
         match = _ROW.fullmatch(line) if columns else None
         if match is None:
             columns = columns if line.strip() else []
-            if columns or _LIKE.search(line):
+            if columns or (_LIKE.search(line) and not _THROUGHPUT.fullmatch(line)):
                 unread.append(f"{name}: line {at} ({label(line)[:60]})")
             continue
         found = _by_column(line, match.end(1), columns)
@@ -135,6 +136,9 @@ def _tables(name: str, lines: Sequence[str], unread: list[str]) -> Iterator[tupl
             continue
         file_kib, record_kib = match[1].split()
         condition = (("file_kib", file_kib), ("record_kib", record_kib))
+        tests = tests or {test for test, _ in found}
+        if lacking := tests - {test for test, _ in found}:
+            unread.append(f"{name}: line {at} (no {', '.join(sorted(lacking))})")
         series = "" if tables == 1 else f"table {tables}"
         yield from ((series, (test, condition, value)) for test, value in found)
 

@@ -84,16 +84,28 @@ _PROGRAMS = (
         "hdparm -t and -T",
         re.compile(r"\s*Timing (?:cached|buffered disk|O_DIRECT (?:cached|disk)) reads:.*"),
         re.compile("Timing .*=|MB/sec"),
-        (_line(rf"Timing (?P<test>[A-Za-z_ ]+):.*=\s*{_NUMBER} (?P<unit>[MGk]B/sec)", "rate"),),
+        (_line(rf"Timing (?P<test>[A-Za-z_ ]+):[^=]*=\s*{_NUMBER} (?P<unit>[MGk]B/sec)", "rate"),),
         parts=(re.compile(r"(?P<device>/dev/\S{1,60}):"),),
     ),
     _Program(
         "sysbench",
-        re.compile(r"sysbench [0-9][0-9.]*.* \(using .*\)"),
-        re.compile(r"(?:read|written), MiB/s:|/s:|per second:|transactions:|MiB/sec|avg:|percentile:"),
+        re.compile(r"\s*sysbench (?:[0-9][0-9.]*.* \(using .*\)|0\.[0-9.]+: +multi-threaded .*)"),
+        re.compile(
+            r"(?:read|written), |(?:reads|writes|fsyncs)/|/s:|events \S+ second|events per|per second:|^\s+t\w+:\s+\d+\s+\("
+            r"|transactions:|MiB transferred|MiB/sec|avg:|percentile:|IOPS=|MiB/s|M[bB]/sec|Requests/sec|Total transferred"
+            r"|^(?!.*stddev).*events.*[0-9]\.[0-9]{2}$"
+        ),
         (
-            _line(rf"avg:\s+{_NUMBER}", "latency_average", "ms"),
+            _line(rf"avg:\s+{_NUMBER}(?:ms)?", "latency_average", "ms"),
             _line(rf"(?P<response>[0-9]+th percentile):\s+{_NUMBER}", "", "ms"),
+            _line(rf"approx\.\s+95 percentile:\s+{_NUMBER}ms", "95th percentile", "ms"),
+            _line(rf"Read \S+\s+Written \S+\s+Total transferred \S+\s+\({_NUMBER}Mb/sec\)", "transferred", "MiB/s"),
+            _line(rf"{_NUMBER} Requests/sec executed", "requests", "1/s"),
+            _line(rf"read:\s+IOPS={_NUMBER} .*", "reads", "1/s"),
+            _line(rf"write:\s+IOPS={_NUMBER} .*", "writes", "1/s"),
+            _line(rf"fsync:\s+IOPS={_NUMBER}", "fsyncs", "1/s"),
+            _line(rf"read:\s+IOPS=\S+ {_NUMBER} MiB/s .*", "read", "MiB/s"),
+            _line(rf"write:\s+IOPS=\S+ {_NUMBER} MiB/s .*", "written", "MiB/s"),
             _line(rf".* MiB transferred \({_NUMBER} MiB/sec\)", "transferred", "MiB/s"),
             _line(rf"(?P<response>read|written), (?P<unit>MiB/s):\s+{_NUMBER}"),
             _line(rf"(?P<response>reads|writes|fsyncs)/s:\s+{_NUMBER}", "", "1/s"),
@@ -132,7 +144,7 @@ _PROGRAMS = (
     _Program(
         "YCSB",
         re.compile(r"\[OVERALL\], Throughput\(ops/sec\), .*"),
-        re.compile(r"\((?:us|ms|ops/sec)\)"),
+        re.compile(r"\((?:us|ms|ops/sec)\)|^\[[^\]]*\], (?!Operations,|Return=|>?[0-9]+,)"),
         (
             _line(rf"{_YCSB}Throughput\(ops/sec\), {_NUMBER}", "throughput", "1/s"),
             _line(rf"{_YCSB}(?P<response>[A-Za-z0-9.]{{1,40}})\((?P<unit>us|ms)\), {_NUMBER}"),
@@ -141,7 +153,7 @@ _PROGRAMS = (
     _Program(
         "db_bench",
         re.compile(r"[a-z]\w{2,40}\s+:\s+[0-9.]+ micros/op.*"),
-        re.compile(r"micros/|;\s+[^(\s]"),
+        re.compile(r"^[^;]*?(?:\s:\s|micros/)[^;]*|;\s+[^(\s]"),
         (
             _line(rf"(?P<benchmark>[a-z]\w{{2,40}})\s+:\s+{_NUMBER} micros/op.*", "time", "us"),
             _line(rf"(?P<benchmark>[a-z]\w{{2,40}})\s+:.*\s{_NUMBER} MB/s.*", "rate", "MB/s"),
@@ -151,9 +163,10 @@ _PROGRAMS = (
     _Program(
         "CrystalDiskMark or KDiskMark",
         re.compile(r".*(?:CrystalDiskMark|KDiskMark) .*"),
-        re.compile(r"\(Q=|IOPS\]"),
+        re.compile(r"\(Q=|^(?!.*\(Q=).*IOPS\]"),
         (_line(rf"(?P<test>(?:SEQ|RND|Sequential|Random)\s.{{1,60}}?\S)\s*:\s+{_NUMBER} (?P<unit>[MG]B/s).*", "rate"),),
         parts=(re.compile(r"\s*\[(?P<direction>Read|Write|Mix)\].*"),),
+        every=True,
     ),
 )  # fmt: skip
 
@@ -164,7 +177,11 @@ _FIO = "run fio with --output-format=json"
 _TIME = "time each run with bash's time or `hyperfine --export-json`"
 #: programs whose output is no run or cannot be told apart: by which lines it is known, and what to do
 _REFUSED: tuple[tuple[str, str, str], ...] = (
-    ("fio's normal output", r"\S.*: \(groupid=[0-9]+, jobs=[0-9]+\): err=.*", _FIO),
+    (
+        "fio's normal output",
+        r"\S.*: \(groupid=[0-9]+, jobs=[0-9]+\): err=.*|(?:read|write|trim) ?: (?:io=|IOPS=).*",
+        _FIO,
+    ),
     ("fio's terse output", r"[2-5];(?:fio-[^;]*;)?[^;]*;[0-9]+;[0-9]+;(?:[^;]*;){40,}.*", _FIO),
     (
         "a log of fio (write_bw_log, write_lat_log, write_iops_log)",
@@ -251,6 +268,11 @@ def recognises(text: str) -> bool:
     return bool(_programs(text))
 
 
+def others(text: str) -> str:
+    """The names of programs whose results stand in the text as well; empty if there are none."""
+    return ", ".join(program.title for program in _programs(text))
+
+
 def _programs(text: str) -> list[_Program]:
     """The programs that certainly printed some of the lines: `time dd ...` has two."""
     lines = [line for line in text.split("\n", MAX_ROWS)[:MAX_ROWS] if len(line) <= _LONGEST_LINE]
@@ -282,7 +304,7 @@ def _results(source: Source, program: _Program, unread: list[str]) -> Iterator[O
         if len(line) > _LONGEST_LINE:
             unread.append(f"{source.name}: line {at} (longer than {_LONGEST_LINE} characters)")
             continue
-        headings = [match for pattern in program.parts if (match := pattern.fullmatch(line.rstrip()))]
+        headings = [match for pattern in program.parts if (match := pattern.fullmatch(line.strip()))]
         for heading in headings[:1]:
             named = heading.groupdict()
             part.update({named["name"]: named["value"]} if "name" in named else named)

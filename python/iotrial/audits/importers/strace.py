@@ -51,16 +51,17 @@ def read(source: Source, _: ReadOptions) -> Imported:
 
 def _gaps(name: str, rows: Sequence[Observation]) -> Iterator[str]:
     """Compare the rows with the table's own total: name what is missing."""
-    calls = {dict(one.condition)["syscall"]: one.value for one in rows if one.response == "calls"}
-    if "total" not in calls:
-        yield f"{name}: rows after {list(calls)[-1] if calls else 'the header'} (no total: the table is cut off)"
-        return
-    found = math.fsum(value for syscall, value in calls.items() if syscall != "total")
-    if found != calls["total"]:
-        yield (
-            f"{name}: rows that are missing or damaged (those here have {found:.0f} calls, the total says "
-            f"{calls['total']:.0f})"
-        )
+    for response in ("calls", "errors"):
+        counts = {dict(one.condition)["syscall"]: one.value for one in rows if one.response == response}
+        total = counts.pop("total", None)
+        if total is None and response == "calls":
+            yield f"{name}: rows after {list(counts)[-1] if counts else 'the header'} (no total: the table is cut off)"
+            return
+        if (found := math.fsum(counts.values())) != (total or 0):
+            yield (
+                f"{name}: rows that are missing or damaged (those here have {found:.0f} {response}, the total says "
+                f"{total or 0:.0f})"
+            )
 
 
 def _tables(lines: Sequence[str]) -> Iterator[tuple[list[str], int, list[tuple[int, int]]]]:
@@ -92,7 +93,8 @@ def _rows(
         values = {column: measured(fields.get(column, "")) for column in _COLUMNS}
         if not line.strip():
             return
-        if not name or values["calls"] is None:
+        calls = values["calls"]
+        if not name or calls is None or calls < 0 or calls != int(calls):
             unread.append(f"{source.name}: line {at} ({label(line)[:60]})")
             continue
         bad = [column for column in header if column in _COLUMNS and values[column] is None]

@@ -102,6 +102,10 @@ def _phoronix(source: Source) -> Imported:
                 for run, value in enumerate(values)
                 if value is not None
             ]  # fmt: skip
+    lost = len(list(root.iter("Entry"))) - sum(
+        len(list(result.iter("Entry"))) for result in root.iter("Result")
+    )
+    unread += [f"{source.name}: {lost} entries outside a Result"] if lost else []
     return Imported(tuple(observations), unread=tuple(dict.fromkeys(unread)))
 
 

@@ -35,6 +35,21 @@ _RANK = re.compile(r"p[0-9]{2,3}(?:\.[0-9]+)?|[0-9]{1,2}(?:\.[0-9]+)?th")
 #: the line of dashes below the header of a table in Markdown or Org
 MARKDOWN_RULE = re.compile(r"\s*\|?\s*:?-+:?\s*(?:[|+]\s*:?-+:?\s*)+\|?\s*|\s*\|\s*:?-+:?\s*\|\s*")
 _LONGEST_LINE = 100_000
+#: German words of headers and labels
+_GERMAN = {
+    "abweichung": "deviation", "anzahl": "count", "art": "kind", "bandbreite": "bandwidth", "befehl": "command",
+    "blockgröße": "block size", "dateien": "files", "dateigröße": "file size", "dateisystem": "filesystem",
+    "dauer": "duration", "durchlauf": "run", "durchsatz": "throughput", "durchschnitt": "average", "einstellung": "setting",
+    "faden": "threads", "fäden": "threads", "gerät": "device", "geschwindigkeit": "speed", "gesamt": "total",
+    "größe": "size", "gruppe": "group", "höchstwert": "maximum", "kleinster": "minimum", "größter": "maximum",
+    "konfiguration": "configuration", "kleinstwert": "minimum", "latenz": "latency", "lauf": "run", "laufzeit": "time",
+    "lesen": "read", "messung": "measurement", "messwert": "value", "mittel": "mean", "mittelwert": "mean",
+    "modus": "mode", "platte": "device", "protokoll": "protocol", "reihenfolge": "order", "rechner": "machine",
+    "schreiben": "write", "sekunden": "seconds", "sitzung": "session", "standardabweichung": "stddev", "stufe": "level",
+    "summe": "sum", "tiefe": "depth", "variante": "variant", "verhältnis": "ratio", "versuch": "trial",
+    "verzögerung": "latency", "warteschlangentiefe": "depth", "wert": "value", "wiederholung": "repeat", "zeit": "time",
+    "zeitstempel": "timestamp", "zeitplaner": "scheduler",
+}  # fmt: skip
 _MOST_DIRECTIVES = 400
 
 
@@ -86,7 +101,7 @@ def read_table(text: str, name: str, *, roles: bool = False) -> Table:
         r"sep=[,;\t]", body[0].strip(" ")
     ):  # written by spreadsheets; the header shows the delimiter anyway
         del body[0]
-    rows, others = _first_markdown(body)
+    rows, others, outside = _first_markdown(body)
     if len(body if rows is None else rows) < 2:
         raise RequestError(f"{name}: not a table: expected a line of column names, then rows")
     unread = []
@@ -97,6 +112,7 @@ def read_table(text: str, name: str, *, roles: bool = False) -> Table:
                 f"{name}: {len(body) - len(rows)} line ends within quotes (is a quotation mark missing?)"
             )
     unread += [f"{name}: {others} more Markdown table{'s' * (others > 1)} below the first"] if others else []
+    unread += [f"{name}: {outside} line{'s' * (outside > 1)} with cells outside the table"] if outside else []
     if not roles and _is_data(rows[0], rows[1:]):
         first = ",".join(rows[0])[:60]
         raise RequestError(
@@ -137,9 +153,14 @@ def read_table(text: str, name: str, *, roles: bool = False) -> Table:
     )
 
 
+def english(text: str) -> str:
+    """Return a name or a label in lower case, with words in German by their English ones."""
+    return re.sub(r"[^\W\d_]+", lambda found: _GERMAN.get(found[0], found[0]), text.casefold())
+
+
 def is_statistic(cell: str) -> bool:
     """Return whether a cell says which statistic its row holds: mean, stddev, max, p99."""
-    word = cell.casefold().strip(" .:")
+    word = english(cell).strip(" .:")
     return word in SPREADS | CENTRES | EXTREMES | {"total", "sum"} or bool(_RANK.fullmatch(word))
 
 
@@ -147,9 +168,7 @@ def _summaries(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[in
     """The rows that hold a statistic of the others (a mean below the runs) or a spread, by number, and the word for it."""
     found: dict[int, str] = {}
     for at in range(len(columns)):
-        words = {
-            number: row[at].casefold().strip(" .:") for number, row in enumerate(rows, start=1) if row[at]
-        }
+        words = {number: english(row[at]).strip(" .:") for number, row in enumerate(rows, start=1) if row[at]}
         mixed = not all(map(is_statistic, words.values()))
         centred = not CENTRES.isdisjoint(words.values())
         for number, word in words.items():
@@ -168,14 +187,18 @@ def _rows_named(numbers: Sequence[int]) -> str:
     return f"row{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers[:6]))}{more}"
 
 
-def _first_markdown(body: Sequence[str]) -> tuple[list[list[str]] | None, int]:
-    """The rows of the first table in Markdown without the line of dashes, None if there is none, and how many follow it."""
+def _first_markdown(body: Sequence[str]) -> tuple[list[list[str]] | None, int, int]:
+    """The rows of the first table in Markdown without the line of dashes (None: there is none).
+
+    Also how many tables follow it, and how many lines of cells are in none.
+    """
     heads = [at for at, line in enumerate(body[1:]) if MARKDOWN_RULE.fullmatch(line) and "|" in body[at]]
     if not heads:
-        return None, 0
-    rows = []
-    for line in body[heads[0] : heads[1] if len(heads) > 1 else None]:
+        return None, 0, 0
+    rows, end = [], heads[1] if len(heads) > 1 else len(body)
+    for at, line in enumerate(body[heads[0] : end], heads[0]):
         if "|" not in line and not MARKDOWN_RULE.fullmatch(line):
+            end = at
             break
         cells = [
             cell.strip().strip("`*=").replace("\\|", "|")
@@ -183,7 +206,8 @@ def _first_markdown(body: Sequence[str]) -> tuple[list[list[str]] | None, int]:
         ]
         if not all(re.fullmatch(r":?-[-+]*:?", cell) for cell in cells):
             rows.append(cells)
-    return rows, len(heads) - 1
+    around = (*body[: heads[0]], *body[end : heads[1] if len(heads) > 1 else None])
+    return rows, len(heads) - 1, sum(line.count("|") > 1 for line in around)
 
 
 def _is_data(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:

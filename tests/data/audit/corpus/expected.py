@@ -391,7 +391,7 @@ def cases() -> Iterator[tuple[tuple[str, ...], list[Cell]]]:
 
     yield alone(
         "own-german.csv",
-        table("own-german.csv", {2: ("Zeit", "s"), 3: ("Rate", "MB/s")}, conditions=(0, 1), split=";"),
+        table("own-german.csv", {2: ("Zeit", "s"), 3: ("Rate", "MB/s")}, group=0, split=";"),
     )
     wide = {1: "none", 2: "mq-deadline", 3: "bfq"}
     yield alone(
