@@ -7,7 +7,9 @@ from datetime import datetime, timedelta
 import pytest
 
 from iotrial.errors import RequestError, StudyError
+from iotrial.live.conductor import _Clocks
 from iotrial.runner.resolve import resolve
+from iotrial.stats.voids import Void
 from iotrial.study.model import Study
 from iotrial.study.reader import read_study
 from iotrial.study.scales import Better, Scale
@@ -175,3 +177,21 @@ def test_a_live_trial_lists_what_it_changes_on_the_mount_in_use() -> None:
     """In `iotrial try` only the command sees another access time mode; here all programs do."""
     resolved = resolve(study("mount.atime", '"relatime", "noatime"'), root=True)
     assert any("access time mode of the mount in use" in change for change in resolved.changes)
+
+
+@pytest.mark.parametrize(
+    ("set_by_s", "slept_s", "rule"),
+    [
+        (0.0, 0.0, None),
+        (0.3, 0.05, None),
+        (5.0, 0.0, Void.CLOCK_SET),
+        (-5.0, 0.0, Void.CLOCK_SET),
+        (0.0, 2.0, Void.SLEPT),
+    ],
+)
+def test_a_clock_set_either_way_and_a_sleep_of_the_machine_disturb_a_window(
+    set_by_s: float, slept_s: float, rule: Void | None
+) -> None:
+    now = _Clocks.now()
+    found = _Clocks(now.of_day_s - set_by_s - slept_s, now.since_boot_s - slept_s).disturbed()
+    assert (None if found is None else found[0]) == rule
