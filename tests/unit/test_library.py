@@ -125,6 +125,9 @@ def test_effects_are_those_of_the_report(trial: iotrial.Trial) -> None:
         assert (effect.level, effect.condition, effect.verdict) == (
             row["level"], row["condition"], row["verdict"],
         )  # fmt: skip
+    others = [row["response"] for row in report["effects"] if not row["primary"] and row["kind"] != "pooled"]
+    assert others
+    assert [one.response for one in trial.effects.exploratory] == others
     assert trial.verdict == report["trial"]["verdict"]
     assert [one.passed for one in trial.controls] == [one["passed"] for one in report["controls"]]
     assert len(trial.evidence) == len(report["evidence"])

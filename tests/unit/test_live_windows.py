@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime, timedelta
 
 import pytest
 
 from iotrial.errors import RequestError, StudyError
 from iotrial.live.conductor import _Clocks
+from iotrial.live.metrics import Metrics
+from iotrial.live.sources import MetricLost
 from iotrial.runner.resolve import resolve
 from iotrial.stats.voids import Void
 from iotrial.study.model import Study
@@ -195,3 +198,18 @@ def test_a_clock_set_either_way_and_a_sleep_of_the_machine_disturb_a_window(
     now = _Clocks.now()
     found = _Clocks(now.of_day_s - set_by_s - slept_s, now.since_boot_s - slept_s).disturbed()
     assert (None if found is None else found[0]) == rule
+
+
+def test_a_lost_metric_stops_a_window_only_if_it_is_judged_or_guarded() -> None:
+    metrics = tuple(Metric(name=name, source="cpu", unit="%") for name in ("p99", "tps"))
+    for guards in ((), ("tps worse by 5 %",)):
+        found = Metrics(LiveWork(metrics=metrics, guards=guards), None)
+        found._sources["p99"].start()  # and the other is lost
+        if guards:
+            with pytest.raises(MetricLost):
+                found.begin()
+        else:
+            found.begin()
+            time.sleep(0.1)
+            assert found.end().keys() == {"p99"}
+        found._stop()

@@ -16,6 +16,7 @@ from iotrial.report.notation import (
     named_level,
     percent,
     quantity,
+    some,
 )
 from iotrial.terminal import escape
 
@@ -100,6 +101,8 @@ def test_small_words_around_numbers() -> None:
     assert counted(100_000, "run") == "100,000 runs"
     assert joined(["a", "b", "c"]) == "a, b and c"
     assert joined(["a"]) == "a"
+    assert some(["a", "b", "c"], 1) == ["a", "2 more"]
+    assert some(["a", "b"], 2) == ["a", "b"]
     assert percent(0.03) == "3 %"
     assert percent(0.025) == "2.5 %"
     assert percent(0.0007) == "0.07 %"

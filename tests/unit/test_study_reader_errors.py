@@ -87,6 +87,7 @@ def _complaint(text: str) -> StudyError:
             "",
         ),
         ('placeholder = "{threads}"', 'placeholder = "{thread}"', 47, 'has the placeholder "{thread}"', ""),
+        ('knob = "sysctl"\nkey = "vm.dirty_ratio"', 'knob = "mount.atime"\n#', 51, 'varied by factor "atime" already', ""),
         ('key = "vm.dirty_ratio"', 'keys = "vm.dirty_ratio"', 53, '[[fixed]] has no key "keys"', '"key"'),
         ('knob = "sysctl"', 'knob = "mount.atime"\nplaceholder="x"', 53, "no command workload has", ""),
         ("level = 10", "level = []", 54, "expected text, a whole number, true or false, found a list", ""),

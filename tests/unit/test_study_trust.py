@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 from study_examples import whole
 
+from iotrial.cli.consent import ask_consent
+from iotrial.cli.run_request import RunRequest, find_study
+from iotrial.errors import RequestError
 from iotrial.study.model import Factor, Level, Role, Setting, Study, Workload
 from iotrial.study.trust import demands, unmet
 from iotrial.study.work import Step
@@ -146,3 +151,19 @@ def test_more_levels_than_can_be_looked_at_need_trust_and_little_time() -> None:
     study = with_command("echo", "{x}", *["a" * 4000] * 200, levels=tuple(str(n) for n in range(200)))
     many = tuple(Setting("command.argument", str(n), (("placeholder", "{x}"),)) for n in range(64 * 256))
     assert "more levels than can be checked" in demands(replace(study, fixed=many))[0]
+
+
+def test_commands_of_a_study_from_elsewhere_need_consent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    foreign = with_command("cat", "{file}")
+    with pytest.raises(RequestError, match="its commands need your consent to run; nothing was changed"):
+        ask_consent(foreign, trust=False)
+    ask_consent(foreign, trust=True)
+    ask_consent(replace(foreign, trusted=True), trust=False)
+    files = tuple(one for one in whole().workloads if one.kind == "files")
+    ask_consent(replace(foreign, workloads=files), trust=False)
+
+
+def test_a_shipped_study_that_is_called_foreign_is_not_trusted() -> None:
+    assert find_study("files/permissions", RunRequest())[0].trusted
+    assert not find_study("files/permissions", RunRequest(foreign=True))[0].trusted
