@@ -23,9 +23,11 @@ from report_fixtures import document as invalid_document
 from store_examples import filled
 
 import iotrial
+from iotrial.library.effects import Controls
 from iotrial.library.trial import FRAMES
 from iotrial.store import Store
 from iotrial.store.packed import open_packed, read_packed
+from values import replace
 
 ROOT = Path(__file__).parents[2]
 PACKED = ROOT / "docs" / "catalogue" / "block" / "readahead.iotrial"
@@ -122,6 +124,7 @@ def test_effects_are_those_of_the_report(trial: iotrial.Trial) -> None:
         assert (effect.low, effect.high, effect.p) == (row["low"], row["high"], row["p_anytime"])
         assert effect.scale == ("ratio" if "ratio" in row else "difference")
         assert effect.ratio == row.get("ratio")
+        assert effect.alpha == row["family_alpha"]
         assert (effect.level, effect.condition, effect.verdict) == (
             row["level"], row["condition"], row["verdict"],
         )  # fmt: skip
@@ -132,6 +135,13 @@ def test_effects_are_those_of_the_report(trial: iotrial.Trial) -> None:
     assert [one.passed for one in trial.controls] == [one["passed"] for one in report["controls"]]
     assert len(trial.evidence) == len(report["evidence"])
     assert len(trial.claims) == len(report["claims"]) == 1
+
+
+def test_controls_passed_if_none_failed(trial: iotrial.Trial) -> None:
+    assert trial.controls.passed
+    first, *others = trial.controls
+    assert others
+    assert not Controls([replace(first, passed=False), *others]).passed
 
 
 def test_tables_are_sequences_of_their_own_kind(trial: iotrial.Trial) -> None:

@@ -206,6 +206,9 @@ def test_the_options_of_a_job_are_those_of_the_operations(tmp_path: Path) -> Non
     assert int(found["io_size"]) == 20 * 4096 + 10 * 8192 + 10 * 4096
     assert (found.get("fsync"), found.get("fdatasync")) == ("8", None)  # 40 operations, 5 syncs
     assert found["percentage_random"] == "100,0"
+    for place in range(30):
+        made.op("write", handle=direct, at=place * 4096, length=4096)
+    assert job_options(made, tmp_path)["direct"] == "1"
 
 
 def test_threads_share_the_bytes_and_the_files_of_a_job(tmp_path: Path) -> None:
