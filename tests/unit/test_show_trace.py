@@ -215,6 +215,7 @@ def test_threads_share_the_bytes_and_the_files_of_a_job(tmp_path: Path) -> None:
     found = job_options(at_once(), tmp_path)
     assert (found["rw"], found["numjobs"]) == ("read", "4")
     assert int(found["io_size"]) == 400 * 4096 / 4
+    assert job_options(at_once(files=8), tmp_path)["nrfiles"] == "2"
     assert job_options(many_files("write"), tmp_path)["rw"] == "write"
     assert "rwmixread" not in found
 
