@@ -200,3 +200,5 @@ def test_a_plan_like_a_packed_trial_has_its_seed_and_its_levels(
     assert (plan["seed"], plan["lab"]) == ("5" * 32, "directory")
     assert {run["treatment"]["mode"] for block in plan["blocks"] for run in block["runs"]} == {"0777", "0444"}
     assert all("cache=warm" in condition for condition in plan["conditions"])
+    verb("plan", "--like", "x.iotrial", "--json", "--seed", "7" * 32)
+    assert json.loads(capsys.readouterr().out)["seed"] == "7" * 32

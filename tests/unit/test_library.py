@@ -20,13 +20,14 @@ from hostile_trial import STEERING, hostile_document
 from markdown_it import MarkdownIt
 from report_fixtures import all_equivalent
 from report_fixtures import document as invalid_document
-from store_examples import filled
+from store_examples import filled, header, planned_runs
 
 import iotrial
 from iotrial.library.effects import Controls
 from iotrial.library.trial import FRAMES
 from iotrial.store import Store
 from iotrial.store.packed import open_packed, read_packed
+from iotrial.store.states import TrialState
 from values import replace
 
 ROOT = Path(__file__).parents[2]
@@ -102,6 +103,20 @@ def test_runs_are_those_of_the_file(trial: iotrial.Trial, lines: dict[str, list[
     assert trial.id == lines["trial"][0]["id"]
     assert trial.seed == lines["trial"][0]["seed"]
     assert trial.number is None
+
+
+def test_runs_of_a_block_that_has_not_ended_do_not_count(tmp_path: Path) -> None:
+    of = header(controls=True, time_s=60.0, blocks=2)
+    with Store.open(tmp_path / "trials.db") as store:
+        store.create_trial(of)
+        for runs, end in planned_runs(of, 2):
+            for record in runs:
+                store.append_run(of.id, record)
+            if end.block == 0:
+                store.end_block(of.id, end)
+        store.set_state(of.id, TrialState.INTERRUPTED)
+    runs_found = iotrial.trial(1, tmp_path / "trials.db").runs
+    assert {(one.block, one.counted) for one in runs_found} == {(0, True), (1, False)}
 
 
 def test_contrasts_are_logarithms_of_ratios_within_a_block(
@@ -278,6 +293,7 @@ def displays(trial: iotrial.Trial) -> list[Any]:
 
 
 def test_every_value_shows_itself_in_three_ways(trial: iotrial.Trial) -> None:
+    assert f"... and {len(trial.runs) - 12} more" in str(trial.runs)
     for value in (*displays(trial), trial.contrasts):
         page = value._repr_html_()
         assert page.startswith('<div class="iotrial">')

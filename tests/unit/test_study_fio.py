@@ -196,6 +196,7 @@ def test_a_job_file_is_stored_with_the_study(tmp_path: Path) -> None:
     [
         ("/etc/passwd", "below the study's folder"),
         ("../a.fio", "below the study's folder"),
+        ("jobs/../../a.fio", "below the study's folder"),
         ("none.fio", "No such file"),
         ("link.fio", "cannot be read"),
         ("folder", "Is a directory"),

@@ -8,7 +8,6 @@ import pytest
 from study_examples import whole
 
 from iotrial.cli.consent import ask_consent
-from iotrial.cli.run_request import RunRequest, find_study
 from iotrial.errors import RequestError
 from iotrial.study.model import Factor, Level, Role, Setting, Study, Workload
 from iotrial.study.trust import demands, unmet
@@ -164,6 +163,17 @@ def test_commands_of_a_study_from_elsewhere_need_consent(monkeypatch: pytest.Mon
     ask_consent(replace(foreign, workloads=files), trust=False)
 
 
-def test_a_shipped_study_that_is_called_foreign_is_not_trusted() -> None:
-    assert find_study("files/permissions", RunRequest())[0].trusted
-    assert not find_study("files/permissions", RunRequest(foreign=True))[0].trusted
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"serve": ("sh", "-c", "x")}, "sh"),
+        ({"serve": ("true",), "make": ("sh", "-c", "x")}, "sh"),
+        ({"serve": ("true",), "serve_environment": (("LD_PRELOAD", "x"),)}, "LD_PRELOAD"),
+        ({"inherit_environment": True}, "your environment"),
+        ({"stdout": "/dev/sda"}, "/dev/sda"),
+        ({"stdout": "inherit"}, "output of iotrial"),
+    ],
+)
+def test_a_server_the_environment_and_an_output_elsewhere_need_trust(changes: dict[str, object], reason: str) -> None:
+    assert demands(with_command("true")) == ()
+    assert any(reason in one for one in demands(with_command("true", **changes)))
