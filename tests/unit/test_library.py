@@ -195,6 +195,13 @@ def test_frames_have_a_row_a_value_and_dtypes_that_fit(
     assert list(again.columns) == list(frame.columns)
 
 
+def test_what_is_unknown_is_not_a_number_in_a_frame(trial: iotrial.Trial) -> None:
+    pytest.importorskip("pandas")
+    low = trial.frame("controls")["low"]
+    assert [math.isnan(value) for value in low] == [one.low is None for one in trial.controls]
+    assert low.isna().any()
+
+
 def test_units_are_those_that_workloads_declare(trial: iotrial.Trial) -> None:
     units = trial.frame("runs").attrs["units"]
     assert (units["wall"], units["device_read_bytes"]) == ("s", "bytes")

@@ -13,6 +13,7 @@ from iotrial.live.metrics import Metrics
 from iotrial.live.sources import MetricLost
 from iotrial.runner.resolve import resolve
 from iotrial.stats.voids import Void
+from iotrial.store.checks import WINDOW, parts_of
 from iotrial.study.model import Study
 from iotrial.study.reader import read_study
 from iotrial.study.scales import Better, Scale
@@ -213,3 +214,8 @@ def test_a_lost_metric_stops_a_window_only_if_it_is_judged_or_guarded() -> None:
             time.sleep(0.1)
             assert found.end().keys() == {"p99"}
         found._stop()
+
+
+def test_a_window_has_a_mean_before_it_and_one_of_each_of_its_halves() -> None:
+    samples = {"at_s": [-1.0, 0.0, 1.0, 2.0, 4.0, 5.0], "p99": [9.0, 1.0, 3.0, 5.0, 7.0, 100.0]}
+    assert parts_of({"clock": {"lasted_s": 4.0}, WINDOW: samples}) == {"p99": (9.0, 2.0, 6.0)}

@@ -117,6 +117,7 @@ def test_what_identifies_the_user_stays_at_home(store: Store) -> None:
         places={"ssd": {"folder": "/srv/anna"}, "disk": {"disk": "SERIAL-77", "discard_contents": False}},
     )
     of = replace(of, study=replace(of.study, origin="/home/anna/mine.toml", text="# one\r\n# two\x1b[2J\n"))
+    of = replace(of, host={**of.host, "fio": "fio 3.36 of /opt/anna/bin/fio"})
     store.create_trial(of)
     (runs, end), *_ = planned_runs(of, 1)
     for record in runs:
@@ -131,6 +132,7 @@ def test_what_identifies_the_user_stays_at_home(store: Store) -> None:
         "/home/anna",
         "/mnt/anna",
         "/srv/anna",
+        "/opt/anna",
         "SERIAL-77",
         home,
         "4194301",
