@@ -81,9 +81,8 @@ def pair_study(first: tuple[str, str] = ("off", "on"), second: tuple[str, str] =
 
 def test_the_first_sentence_of_a_screen_counts_and_names_the_largest(screen: Document) -> None:
     said = screen.summary.headline
-    assert said.startswith("2 of 26 settings change the wall time: f12 on takes 2")
-    assert "; f01 on takes 9" in said
-    assert said.endswith("; 24 are equivalent within 3 %.")
+    assert said.startswith("2 of 26 settings change the wall time; most: f12 on takes 2")
+    assert len(said.split()) <= 20
 
 
 def test_a_screen_lists_the_largest_effects_first(screen: Document) -> None:
@@ -199,9 +198,7 @@ def test_pooled_effects_stand_apart_from_conditions(pooled: Document) -> None:
 
 
 def test_an_interaction_is_no_verdict_of_the_headline(pooled: Document) -> None:
-    assert pooled.summary.headline.startswith(
-        "4 comparisons: 2 faster and 2 typical runs equivalent. Largest"
-    )
+    assert pooled.summary.headline.startswith("2 of 4 comparisons differ; most: f01 on takes")
     assert "×" not in pooled.summary.headline
 
 
