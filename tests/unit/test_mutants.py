@@ -29,6 +29,8 @@ def test_every_mutant_of_a_file_applies_once_and_gives_another_program(file: str
 def test_every_mutant_has_a_name_of_its_own_and_tests_that_exist() -> None:
     names = Counter(mutant["name"] for mutant in MUTANTS)
     assert [name for name, count in names.items() if count > 1] == []
-    files = {test for mutant in MUTANTS for test in mutant["tests"] if "::" not in test}  # the others are modules in Rust
+    files = {
+        test for mutant in MUTANTS for test in mutant["tests"] if "::" not in test
+    }  # the others are modules in Rust
     missing = {test for test in files if not (ROOT / test).is_file()}
     assert missing == set()

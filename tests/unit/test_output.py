@@ -81,9 +81,12 @@ class Terminal(io.TextIOWrapper):
 
 
 @pytest.mark.parametrize(
-    ("typed", "agreed"), [(b"yes\n", True), (b" yes \n", True), (b"y\n", False), (b"no\n", False), (b"\n", False), (b"", False)]
+    ("typed", "agreed"),
+    [(b"yes\n", True), (b" yes \n", True), (b"y\n", False), (b"no\n", False), (b"\n", False), (b"", False)],
 )
-def test_only_yes_on_a_terminal_is_consent(typed: bytes, agreed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_yes_on_a_terminal_is_consent(
+    typed: bytes, agreed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sys.stderr", Terminal(io.BytesIO()))
     monkeypatch.setattr("sys.stdin", Terminal(io.BytesIO(typed)))
     assert confirmed("Go on?") is agreed

@@ -109,7 +109,10 @@ def lab_of(target: Answering) -> LabContext:
 
 
 def test_files_are_made_for_the_user_of_the_run(tmp_path: Path) -> None:
-    work, target = work_of(tmp_path, 'speed = 2.5\nfragments = true\nlatencies = ["read"]\n'), Answering({"read": 1})
+    work, target = (
+        work_of(tmp_path, 'speed = 2.5\nfragments = true\nlatencies = ["read"]\n'),
+        Answering({"read": 1}),
+    )
     work.provide(lab_of(target))
     folder = f"/lab/own/replay-{work.checksum[:12]}-in-fragments"
     assert target.asked == [

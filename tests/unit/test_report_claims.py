@@ -202,10 +202,12 @@ def test_an_invalid_trial_confirms_nothing() -> None:
         (12.0, False, Outcome.CANNOT_SAY, "the trial is invalid"),
     ],
 )
-def test_a_published_count_is_right_or_wrong(measured: float, valid: bool, outcome: Outcome, why: str) -> None:
+def test_a_published_count_is_right_or_wrong(
+    measured: float, valid: bool, outcome: Outcome, why: str
+) -> None:
     claim = replace(claimed(None), response="calls", value=12.0, workload="probe")
     condition = Conditions(study()).of_levels(CONDITIONS[0], "probe")
-    row = EvidenceRow("0444", condition, "calls", "1", measured, measured, measured, 5, True, False)  # noqa: FBT003
+    row = EvidenceRow("0444", condition, "calls", "1", measured, measured, measured, 5, True, False)
     (one,) = hold_value(claim, [row], valid=valid)
     assert (one.outcome, one.why) == (outcome, why)
 

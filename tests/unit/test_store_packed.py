@@ -88,7 +88,11 @@ def test_a_study_from_elsewhere_is_never_trusted(store: Store) -> None:
     assert filled(store).study.trusted
     assert not taken_in(packed(store)).find("last").header.study.trusted
     # nor if its packed file says so
-    *body, _ = gzip.decompress(packed(store)).replace(b'"trusted":false', b'"trusted":true').splitlines(keepends=True)
+    *body, _ = (
+        gzip.decompress(packed(store))
+        .replace(b'"trusted":false', b'"trusted":true')
+        .splitlines(keepends=True)
+    )
     end = lines(packed(store))[-1]["end"] | {"sha256": hashlib.sha256(b"".join(body)).hexdigest()}
     forged = gzip.compress(b"".join([*body, json.dumps({"end": end}).encode(), b"\n"]))
     assert not taken_in(forged).find("last").header.study.trusted

@@ -174,6 +174,8 @@ def test_commands_of_a_study_from_elsewhere_need_consent(monkeypatch: pytest.Mon
         ({"stdout": "inherit"}, "output of iotrial"),
     ],
 )
-def test_a_server_the_environment_and_an_output_elsewhere_need_trust(changes: dict[str, object], reason: str) -> None:
+def test_a_server_the_environment_and_an_output_elsewhere_need_trust(
+    changes: dict[str, object], reason: str
+) -> None:
     assert demands(with_command("true")) == ()
     assert any(reason in one for one in demands(with_command("true", **changes)))
