@@ -138,7 +138,7 @@ def test_one_study_runs_on_two_hosts_that_have_nothing_open_but_ssh(bench: Bench
         assert same(coordinator, host)
         eventually("nothing runs there", nothing_runs(host))
         found = sorted(str(path.relative_to(host.folder)) for path in host.folder.glob("[hv]*/*"))
-        caches = {"home-root/.cache", "home-root/.config"}  # matplotlib's fonts, Dask's configuration
+        caches = {"home-root/.cache", "home-root/.config"}  # Dask's configuration
         assert [one for one in found if one not in caches] == [
             "home-root/.ssh",
             "home/worker",

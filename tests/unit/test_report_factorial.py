@@ -111,8 +111,8 @@ def test_evidence_of_a_screen_is_by_level_and_marks_what_moved(screen: Document)
 def test_the_page_of_a_screen_has_its_figures_and_its_rows(screen: Document) -> None:
     page = html_report(screen)
     assert len(page) < 5_000_000
-    assert 'id="half-normal-0-' in page
-    assert 'id="main-effects-0-' in page
+    assert 'id="half-normal-0"' in page
+    assert 'id="main-effects-0"' in page
     assert "The line is a guide to the eye, not a verdict." in page
     assert "f12 on (slower) and f01 on (faster) lie well above the dashed line" in page
     assert "coloured by the level of f12 (largest effect)" in page

@@ -17,11 +17,10 @@ from msgspec import structs
 from iotrial.cli.best_summary import Outcome, print_outcome
 from iotrial.cli.consent import seek_consent
 from iotrial.cli.finish import EXIT_INVALID, EXIT_NO_ANSWER, refuse_unwritable, status_of, write_page
-from iotrial.cli.options import AFTER, LEVEL, force_option, json_option
+from iotrial.cli.options import AFTER, LEVEL, OwnCommand, force_option, json_option
 from iotrial.cli.output import tell
 from iotrial.cli.own_command import (
     ORIGIN,
-    OwnCommand,
     command_group,
     compared,
     own_command_options,
@@ -339,7 +338,8 @@ def command(
     """
     after = ctx.meta.get(AFTER, ())
     over = (*(one for one in settings if "=" in one or one == ALL), *over)
-    study, *further = [one for one in settings if one not in over] or [None]
+    names = [one for one in settings if one not in over]
+    study, further = (names[0], names[1:]) if names else (None, [])
     if further:
         raise RequestError(f"{further[0]} is neither a second study nor KNOB=LEVEL,LEVEL", hint=_EXAMPLE)
     refuse_unwritable(values["html"], force=values["force"])
