@@ -19,7 +19,6 @@ from iotrial.units import format_duration
 DRAWN_EVERY_S = 0.25
 LINE_EVERY_S = 10.0
 NARROWEST = 40
-FEWEST_ROWS = 8
 
 
 class Quiet:
@@ -60,14 +59,11 @@ class Table:
             return
         self._drawn = time.monotonic()
         width, height = max(NARROWEST, self._console.width - 1), max(4, self._console.height - 1)
-        lines, means = table(standing, width=width), so_far(standing, width=width)
-        room = height - len(means)
-        if room < FEWEST_ROWS:  # on a low terminal the hosts get all rows
-            room, means = height, []
-        if len(lines) > room:
-            hidden = len(lines) - room + 1
-            lines = [*lines[: room - 1], f"... and {counted(hidden, 'host')} more"]
-        self._put([*lines, *means])
+        lines = table(standing, width=width)
+        if len(lines) > height:
+            hidden = len(lines) - height + 1
+            lines = [*lines[: height - 1], f"... and {counted(hidden, 'host')} more"]
+        self._put(lines)
 
     def say(self, text: str) -> None:
         lines = self._last
@@ -98,26 +94,6 @@ def fleet_view(*, quiet: bool) -> Iterator[FleetWatcher]:
         yield drawn
     finally:
         drawn.clear()
-
-
-def so_far(standing: Standing, *, width: int) -> list[str]:
-    """Return the interim means over hosts: a heading and one line per comparison, or nothing if it is too
-    early.
-
-    No line is longer than ``width``.
-    """
-    if not standing.so_far:
-        return []
-    longest = max(len(one.mean) for one in standing.so_far)
-    counts = [counted(one.hosts, "host") for one in standing.so_far]
-    rest = width - longest - max(map(len, counts)) - 4
-    lines = ["", "mean over hosts so far (provisional; `iotrial fleet report` has the verdict)"]
-    for one, hosts in zip(standing.so_far, counts, strict=True):
-        text = _cut(one.text, rest)
-        lines.append(f"{text:{min(rest, 48)}}  {one.mean:{longest}}  {hosts}")
-    if standing.further:
-        lines.append(f"and {counted(standing.further, 'further comparison')}")
-    return [_cut(line, width) for line in lines]
 
 
 def summary(standing: Standing) -> str:

@@ -1,45 +1,40 @@
-"""Add what hosts send to trials in the coordinator's store: each batch in one transaction, each row once.
+"""Add the packed trials that hosts return to the coordinator's store, each row once.
 
-A host's position is counted from the store itself when the coordinator starts. A batch that was already
-added, in full or in part, adds nothing twice. A batch that skips something is rejected, as is a row that the
-study, the seed and the order of blocks do not plan.
+A host's trial may come several times: as it was when it was stopped, and after it was continued. Only what is
+new is added. A trial that the study, the seed and the order of blocks do not plan is rejected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from iotrial.errors import StoreError
-from iotrial.fleet.batch import Batch
-from iotrial.fleet.order import Distrusted, Order
+from iotrial.errors import IotrialError, StoreError
+from iotrial.fleet.order import Order
 from iotrial.store import Store
-from iotrial.store.exchange import Gathered, Part, Position, refuse_reserved
-from iotrial.store.model import TrialState
-from iotrial.store.packed.consistency import Consistency
+from iotrial.store.exchange import Gathered, Part, refuse_reserved
+from iotrial.store.model import BlockEnd, Event, TrialHeader, TrialState
+from iotrial.store.packed import PackedRun, PackedState, read_packed
 
 
-@dataclass(slots=True)
-class _Line:
-    """The trial of one host. ``taken_up``: how many of its beginnings the coordinator marked itself."""
+class Distrusted(IotrialError):
+    """A host sent something invalid. Nothing of it was kept."""
 
-    id: str
-    number: int
-    consistency: Consistency
-    position: Position
-    state: TrialState
-    taken_up: int = 0
+    code = "bad_host"
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
-    """The result of adding one batch. ``blocks`` counts new ones; ``state`` is the trial's state on its host."""
+class Stored:
+    """A host's trial in this store. ``number`` is its number here, ``id`` its global one.
+
+    ``state`` is its last one: ``running`` if its process was killed.
+    """
 
     number: int
-    blocks: int = 0
-    position: Position = field(default_factory=Position)
-    state: TrialState | None = None
+    id: str
+    blocks: int
+    state: TrialState
 
 
 class Collector:
@@ -48,178 +43,92 @@ class Collector:
     def __init__(self, store: Store, fleet: str, study: str, *, seed_chosen: bool = False) -> None:
         """Load what the store has of this fleet; all its trials are of the named study.
 
-        ``seed_chosen``: the user chose the fleet's seed (hosts are always given theirs). Raises StoreError if
-        the stored trials cannot match the plan.
+        ``seed_chosen``: the user chose the fleet's seed (hosts are always given theirs).
         """
         self._seed_chosen = seed_chosen
         self._gathering = store.gathering()
         self.fleet = fleet
         self.study = study
-        self._lines = self._stored()
+        self._had: dict[str, Gathered] = {}
+        for one in self._gathering.trials(fleet):
+            if one.host in self._had:
+                raise StoreError(f"store {store.path}: host {one.host} has two trials in fleet {fleet}")
+            self._had[one.host] = one
 
-    def position(self, host: str) -> Position:
-        """Return the position up to which the store has this host's trial."""
-        line = self._lines.get(host)
-        return Position() if line is None else line.position
+    def trials(self) -> Mapping[str, Stored]:
+        """Return what the store has of each host."""
+        return {
+            host: Stored(one.number, one.id, one.position.blocks, one.state)
+            for host, one in self._had.items()
+        }
 
-    def state(self, host: str) -> TrialState | None:
-        """Return the last known state of the host's trial; None before its first state."""
-        line = self._lines.get(host)
-        return None if line is None else line.state
+    def add(self, order: Order, packed: bytes) -> Stored:
+        """Add what is new in a host's packed trial, all of it or nothing.
 
-    def trials(self) -> Mapping[str, tuple[int, str]]:
-        """Return number and id of each host's trial."""
-        return {host: (line.number, line.id) for host, line in self._lines.items()}
-
-    def add(self, order: Order, batch: Batch) -> Added:
-        """Add what is new in a batch, all of it or nothing.
-
-        Raises Distrusted for a batch that is invalid; a StoreError is a failure of the store itself.
+        Raises Distrusted for one that is invalid; a StoreError is a failure of the store itself.
         """
         host = order.host
-        had = self.position(host)
-        line = self._lines.get(host)
         try:
-            part = _new(batch, had, host)
-        except ValueError as error:
-            raise Distrusted(f"host {host}: {error}") from error
-        if line is None and batch.header is None:
-            if not part.empty:
-                raise Distrusted(f"host {host}: sent parts of a trial that it has not started")
-            return Added(0)
-        if line is not None and part.empty:
-            return Added(line.number, 0, line.position, line.state)
-        try:
-            if line is None:
-                line = self._begun(order, batch, part)
-            else:
-                _follow(line.consistency, part)
-                self._gathering.add(line.number, part, line.taken_up)
-        except (ValueError, KeyError, OverflowError, Distrusted) as error:
-            self._mend(host)
-            message = error.message if isinstance(error, Distrusted) else str(error)
+            header, part = _read(packed, f"host {host}")
+            if header.seed != order.seed:
+                raise ValueError("runs a trial with another seed than ordered")
+            if header.study.name != self.study:
+                raise ValueError(f"runs another study than {self.study}")
+            self._store(header, host, part)
+        except StoreError:
+            raise
+        except (ValueError, KeyError, OverflowError, IotrialError) as error:
+            message = error.message if isinstance(error, IotrialError) else str(error)
             raise Distrusted(f"host {host}: {message[:500]}") from error
-        except BaseException:
-            self._mend(host)
-            raise
-        self._lines[host] = line
-        line.position = Position(
-            had.states + len(part.states), had.blocks + len(part.ends), had.events + len(part.events)
-        )
-        if part.states:
-            line.state = part.states[-1].state
-        return Added(line.number, len(part.ends), line.position, line.state)
+        finally:
+            found = {one.host: one for one in self._gathering.trials(self.fleet) if one.host == host}
+            self._had.update(found)
+        return self.trials()[host]
 
-    def _begun(self, order: Order, batch: Batch, part: Part) -> _Line:
-        """Store the first part of a trial."""
-        header = batch.header
-        assert header is not None
-        if header.seed != order.seed:
-            raise ValueError("runs a trial with another seed than ordered")
-        if header.study.name != self.study:
-            raise ValueError(f"runs another study than {self.study}")
-        if header.id in {one.id for one in self._lines.values()}:
-            raise ValueError("sent the trial of another host")
-        if not part.states:
-            raise ValueError("sent a trial without a state")
-        consistency = Consistency(header)
-        _follow(consistency, part)
-        header = replace(header, seed_chosen=self._seed_chosen)
-        number = self._gathering.begin(header, self.fleet, order.host, part)
-        return _Line(header.id, number, consistency, Position(), TrialState.RUNNING)
-
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """Group additions into one transaction, durable when the block ends, so that many small batches cost one disk write.
-
-        A rejected batch leaves the others; a StoreError, or any other error that leaves the block, rolls back
-        all of them.
-        """
-        try:
-            with self._gathering.together():
-                yield
-        except BaseException:
-            with suppress(StoreError):
-                self._lines = self._stored()
-            raise
-
-    def take_up(self, host: str) -> None:
-        """Mark that this coordinator follows a trial that an earlier coordinator left running."""
-        line = self._lines.get(host)
-        if line is not None and line.state is TrialState.RUNNING:
-            self._gathering.mark(line.number, TrialState.RUNNING, "coordinator reconnected")
-            line.taken_up += 1
-
-    def leave(self, host: str, reason: str) -> None:
-        """Mark that a host's trial is no longer followed, though it may continue there."""
-        line = self._lines.get(host)
-        if line is not None and line.state is TrialState.RUNNING:
-            self._gathering.mark(line.number, TrialState.INTERRUPTED, reason)
-
-    def note(self, host: str, text: str) -> None:
-        """Add an event of the coordinator to a host's trial; ignored if there is no trial yet."""
-        line = self._lines.get(host)
-        if line is not None:
-            self._gathering.note(line.number, text)
-
-    def _stored(self) -> dict[str, _Line]:
-        """Load the state of all trials from the store."""
-        lines: dict[str, _Line] = {}
-        for one in self._gathering.trials(self.fleet):
-            if one.host in lines:
-                raise StoreError(
-                    f"store {self._gathering.path}: host {one.host} has two trials in fleet {self.fleet}"
-                )
-            lines[one.host] = self._line(one)
-        return lines
-
-    def _line(self, one: Gathered) -> _Line:
-        """Load the state of one trial from the store."""
-        consistency = Consistency(self._gathering.header(one.number))
-        states = self._gathering.states(one.number)
-        for state in states:
-            consistency.add_state(state)
-        taken_up = one.runnings - sum(state.state is TrialState.RUNNING for state in states)
-        newest = states[-1].state if states else TrialState.RUNNING
-        return _Line(one.id, one.number, consistency, one.position, newest, taken_up)
-
-    def _mend(self, host: str) -> None:
-        """Reload a host's state from the store after a batch was rejected half-way."""
-        self._lines.pop(host, None)
-        for one in self._gathering.trials(self.fleet):
-            if one.host == host:
-                self._lines[host] = self._line(one)
+    def _store(self, header: TrialHeader, host: str, part: Part) -> None:
+        had = self._had.get(host)
+        if had is not None and had.id != header.id:
+            raise ValueError("sent another trial than before")
+        part = _new(part, had)
+        if had is None:
+            header = replace(header, seed_chosen=self._seed_chosen)
+            self._gathering.begin(header, self.fleet, host, part)
+        elif not part.empty:
+            self._gathering.add(had.number, part)
 
 
-def _new(batch: Batch, had: Position, host: str) -> Part:
-    """Return the new part of a batch. Raises Distrusted if something before it is missing."""
-    since = batch.since
-    if since.states > had.states or since.blocks > had.blocks or since.events > had.events:
-        raise Distrusted(f"host {host}: sent records after {since}, expected those after {had}")
-    ends = batch.ends[had.blocks - since.blocks :]
-    sent = {(end.condition, end.block) for end in batch.ends}
-    if any((packed.run.condition, packed.run.block) not in sent for packed in batch.runs):
-        raise Distrusted(f"host {host}: sent runs of a block that it has not finished")
-    runs = batch.runs
-    if len(ends) < len(batch.ends):
-        kept = {(end.condition, end.block) for end in ends}
-        runs = tuple(packed for packed in runs if (packed.run.condition, packed.run.block) in kept)
-    part = Part(
-        states=batch.states[had.states - since.states :],
-        runs=runs,
-        ends=ends,
-        events=batch.events[had.events - since.events :],
-    )
+def _read(packed: bytes, where: str) -> tuple[TrialHeader, Part]:
+    """Return the header and the finished blocks of a packed trial. Raises PackedError and its kin."""
+    header: TrialHeader | None = None
+    states: list[PackedState] = []
+    runs: list[PackedRun] = []
+    ends: list[BlockEnd] = []
+    events: list[Event] = []
+    for record in read_packed(io.BytesIO(packed), where):
+        match record:
+            case TrialHeader():
+                header = record
+            case PackedState():
+                states.append(record)
+            case PackedRun():
+                runs.append(record)
+            case BlockEnd():
+                ends.append(record)
+            case Event():
+                events.append(record)
+    assert header is not None
+    part = Part(tuple(states), tuple(runs), tuple(ends), tuple(events))
     refuse_reserved(part)
-    return part
+    return header, part
 
 
-def _follow(consistency: Consistency, part: Part) -> None:
-    """Check that the part follows what came before. Raises ValueError and its subclasses."""
-    for state in part.states:
-        consistency.add_state(state)
-    for packed in part.runs:
-        consistency.add_run(packed)
-    for end in part.ends:
-        consistency.add_end(end)
-    consistency.forget_blocks()
+def _new(part: Part, had: Gathered | None) -> Part:
+    """Return what the store lacks of a host's trial: only finished blocks. Raises ValueError if it has more."""
+    states, blocks, events = (0, 0, 0) if had is None else (
+        had.position.states, had.position.blocks, had.position.events)  # fmt: skip
+    if states > len(part.states) or blocks > len(part.ends) or events > len(part.events):
+        raise ValueError("sent less than before")
+    ends = part.ends[blocks:]
+    finished = {(end.condition, end.block) for end in ends}
+    runs = tuple(one for one in part.runs if (one.run.condition, one.run.block) in finished)
+    return Part(part.states[states:], runs, ends, part.events[events:])

@@ -1,87 +1,43 @@
-"""The coordinator: one loop that starts the trial on every host, polls each for new records, and stores them.
+"""The coordinator: one loop that starts a task on every host, shows their progress, and stores what they return.
 
 The hosts run the trials; the coordinator only collects. So a host that dies, hangs or cannot be reached does
-not delay the others, and a coordinator that is killed leaves nothing half-done: its store has what was
-collected, the hosts have the rest. Each host is polled by one thread at a time; only the loop uses the store.
+not delay the others. What a coordinator does not have yet, the hosts' stores have: ``fleet resume`` fetches it.
 """
 
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from queue import Empty, SimpleQueue
-from typing import Protocol
+from typing import Any, Protocol
+
+import msgspec
 
 from iotrial import __version__
-from iotrial.errors import IotrialError
-from iotrial.fleet.batch import Batch, HostFacts, Lost, Stage
+from iotrial.errors import IotrialError, StoreError
+from iotrial.fleet.cluster import Cluster, Facts, Lost, ip_of
 from iotrial.fleet.collect import Collector
-from iotrial.fleet.interim import Interim, SoFar
-from iotrial.fleet.order import Distrusted, Order, Record
-from iotrial.store.exchange import Position
+from iotrial.fleet.order import HOST_NAME, Record
 from iotrial.store.states import TrialState
 from iotrial.terminal import escape
 
-MOST_THREADS = 64
 BEGINNINGS = 3  # retries of a trial that is interrupted repeatedly without a new block
-_TICK_S = 0.25
-_GATHERED = 0.05  # share of the polling interval: answers that arrive within it are handled together
-_MOST_GATHERED_S = 0.25
-_MOST_TOGETHER = 64  # answers in one transaction
-_SHOWN_EVERY_S = 0.2
-_MEANS_EVERY_S = 2.0
+_TICK_S = 0.5
+_SHOWN_EVERY_S = 0.5
 _SHOWN_EVERY_HOST_S = 0.005  # times the number of hosts, since each update looks at all of them
-_SHOWN_AT_LEAST_S = 2.0
-
-
-class HostLink(Protocol):
-    """One host, over any transport.
-
-    Every call may take long. It raises Lost on a timeout and Distrusted for an invalid answer, and is made by
-    one thread at a time.
-    """
-
-    @property
-    def name(self) -> str:
-        """The host's name in the fleet: matches HOST_NAME and is unique."""
-
-    def facts(self) -> HostFacts:
-        """Return the facts about the host."""
-
-    def begin(self, order: Order) -> None:
-        """Start the trial, or continue it; whatever already exists of this order is kept."""
-
-    def after(self, fleet: str, position: Position) -> Batch:
-        """Return what the host's store has after a position; polling also keeps the trial there running."""
-
-    def stop(self, fleet: str) -> None:
-        """Make the trial end now and restore everything; its measurements stay there."""
-
-    def close(self) -> None:
-        """Disconnect from the host. Nothing there ends, but the grace period starts."""
-
-
-class Hosts(Protocol):
-    """A source of hosts: those that are named, or those that have registered with a scheduler."""
-
-    def present(self) -> Sequence[HostLink]:
-        """Return the hosts known now, always the same object for a host. Late arrivals are added."""
-
-    def close(self) -> None:
-        """Disconnect from all of them."""
 
 
 class Phase(StrEnum):
     """State of a host as its coordinator sees it."""
 
-    JOINING = "joining"  # present, not started
+    JOINING = "joining"  # its task has not reported yet
     MEASURING = "measuring"
-    LOST = "lost"  # does not answer; waiting for it
-    LEFT_OUT = "left out"  # no answer for too long; taken up again if it returns while others measure
+    LOST = "lost"  # has no worker; waiting for it
+    LEFT_OUT = "left out"  # no worker for too long; taken up again if it returns while others measure
     STOPPED = "stopped"  # its trial was interrupted
     DONE = "done"
     INVALID = "invalid"  # its controls failed: reported, not averaged
@@ -111,14 +67,12 @@ class HostStanding:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """State of the whole fleet. ``so_far``: means over hosts; ``further``: number of comparisons not in it."""
+    """State of the whole fleet."""
 
     fleet: str
     study: str
     elapsed_s: float
     hosts: Sequence[HostStanding]
-    so_far: Sequence[SoFar] = ()
-    further: int = 0
 
     @property
     def blocks(self) -> int:
@@ -141,19 +95,16 @@ class FleetWatcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Polling intervals and timeouts of a coordinator, in seconds.
+    """Intervals and timeouts of a coordinator, in seconds.
 
-    In order: for new records, for hosts that join, for a host that does not answer, for leaving it out, for
-    the first host, and for hosts to end when the fleet is stopped. With more than ``often`` hosts each is
-    polled less often, so that the total rate stays that of ``often`` hosts: every answer has a cost, and the
-    hosts keep what is waiting. The interval is at most ``share`` of the grace period.
+    A host reports its progress every ``report_s``, less often with more than ``often`` hosts, so that the total
+    rate stays that of ``often``. The others: between looks at who is there, for a host or the scheduler without
+    an answer, for the first worker, and for hosts to end when the fleet is stopped.
     """
 
-    ask_s: float = 1.0
+    report_s: float = 2.0
     often: int = 20
-    share: float = 0.125
-    join_s: float = 2.0
-    lost_s: float = 5.0
+    look_s: float = 2.0
     leave_out_s: float = 180.0
     first_s: float = 60.0
     stop_s: float = 120.0
@@ -161,264 +112,299 @@ class Pace:
 
 @dataclass(slots=True)
 class _Host:
-    """State of one host in the loop."""
-
-    link: HostLink
-    order: Order
-    phase: Phase = Phase.JOINING
-    begun: bool = False
+    name: str
+    phase: Phase = Phase.LOST
+    worker: str = ""  # where its task was started
+    key: str = ""
+    task: Any = None
+    joined: bool = False
+    since: float = 0.0  # without a task
+    blocks: int = 0
     beginnings: int = 0
-    due: float = 0.0
-    lost_since: float | None = None
-    pending: Future[Batch | None] | None = None
     said: str = ""
     left: int = 0
-    stop_sent: bool = False
 
 
 class FleetConductor:
-    """Runs one fleet. ``hosts`` may use any transport."""
+    """Runs one fleet. ``connect`` returns a new connection to the cluster, or raises Lost."""
 
     def __init__(
         self,
-        hosts: Hosts,
+        connect: Callable[[], Cluster],
         record: Record,
         collector: Collector,
         watcher: FleetWatcher,
         *,
         stopped: Callable[[], bool] = lambda: False,
         pace: Pace | None = None,
-        interim: Interim | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._source = hosts
+        self._connect = connect
         self._record = record
         self._collector = collector
         self._watcher = watcher
         self._stopped = stopped
         self._pace = pace or Pace()
         self._clock = clock
-        self._hosts: dict[str, _Host] = {}
-        self._looking: Future[object] | None = None
-        self._look_due = 0.0
         self._began = clock()
+        self._cluster: Cluster | None = None
+        self._asked: dict[str, Facts] = {}  # by worker
+        self._looking: Future[tuple[Cluster, dict[str, Facts]]] | None = None
+        self._look_due = 0.0
+        self._lost_since: float | None = None
         self._stopping_since: float | None = None
-        self._answers: SimpleQueue[_Host] = SimpleQueue()
         self._shown = 0.0
-        self._interim = interim
-        self._so_far: tuple[SoFar, ...] = ()
-        self._means_due = 0.0
+        self._arrived: SimpleQueue[object] = SimpleQueue()
+        self._warned: set[str] = set()
+        self._hosts = {name: _Host(name, since=self._began) for name in record.hosts}
+        for name, stored in collector.trials().items():
+            host = self._hosts.setdefault(name, _Host(name, since=self._began))
+            host.blocks = stored.blocks
+            if stored.state in (TrialState.DONE, TrialState.INVALID):
+                host.phase = _ENDINGS[stored.state]
 
     def run(self) -> Standing:
         """Run until every host is done, failed or left out, or until ``stopped`` returns true.
 
-        Raises IotrialError if no host ever appears, and StoreError if the coordinator's own store fails.
+        Raises Lost if the scheduler stays away, IotrialError if no worker ever appears, and StoreError if the
+        coordinator's own store fails. Tasks that still run are then cancelled.
         """
-        pool = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="host")
+        pool = ThreadPoolExecutor(1, thread_name_prefix="cluster")
         try:
+            self._cluster = self._opened()
             while not self._over():
                 self._turn(pool)
-                shown_every_s = max(
-                    _SHOWN_EVERY_S, min(_SHOWN_AT_LEAST_S, _SHOWN_EVERY_HOST_S * len(self._hosts))
-                )
-                if self._clock() - self._shown >= shown_every_s:
+                every_s = max(_SHOWN_EVERY_S, _SHOWN_EVERY_HOST_S * len(self._hosts))
+                if self._clock() - self._shown >= every_s:
                     self._shown = self._clock()
                     self._watcher.update(self.standing())
-            self._let_go()
-            return self.standing()
         finally:
+            for host in self._hosts.values():
+                self._give_up(host)
+                if not host.phase.over:
+                    host.phase = Phase.STOPPED
             pool.shutdown(wait=False, cancel_futures=True)
+            if self._cluster is not None:
+                self._cluster.close()
+        return self.standing()
 
     def standing(self) -> Standing:
         """Return the current state of the fleet."""
-        trials = self._collector.trials()
+        stored = self._collector.trials()
         found = []
         for name, host in sorted(self._hosts.items()):
-            number, trial_id = trials.get(name, (None, None))
-            blocks = self._collector.position(name).blocks
-            found.append(HostStanding(name, host.phase, blocks, number, trial_id, host.said, host.left))
-        now = self._clock()
-        further = 0
-        if self._interim is not None:
-            further = self._interim.further
-            if now >= self._means_due:
-                self._means_due = now + _MEANS_EVERY_S
-                self._so_far = self._interim.means()
-        return Standing(
-            self._record.id, self._record.name, now - self._began, tuple(found), self._so_far, further
-        )
+            one = stored.get(name)
+            number, trial_id = (None, None) if one is None else (one.number, one.id)
+            found.append(HostStanding(name, host.phase, host.blocks, number, trial_id, host.said, host.left))
+        return Standing(self._record.id, self._record.name, self._clock() - self._began, tuple(found))
 
     # the loop
 
     def _turn(self, pool: ThreadPoolExecutor) -> None:
         now = self._clock()
+        cluster = self._cluster
+        assert cluster is not None
         if self._stopping_since is None and self._stopped():
             self._stopping_since = now
-            for host in self._hosts.values():
-                host.due = min(host.due, now)
             self._watcher.say("telling all hosts to stop and undo their changes")
+            going = [(host.worker, host.key) for host in self._hosts.values() if host.task is not None]
+            pool.submit(cluster.end, going)
         if self._looking is None and now >= self._look_due and self._stopping_since is None:
-            self._looking = pool.submit(self._source.present)
-        for host in self._hosts.values():
-            if host.pending is None and now >= host.due and self._wanted(host):
-                host.pending = pool.submit(self._ask, host, self._collector.position(host.order.host))
-                host.pending.add_done_callback(lambda _, host=host: self._answers.put(host))  # type: ignore[misc]
-        self._take_in()
-        woken = self._woken()
-        for first in range(0, len(woken), _MOST_TOGETHER):
-            with self._collector.together():
-                for host in woken[first : first + _MOST_TOGETHER]:
-                    if host.pending is not None and host.pending.done():
-                        done, host.pending = host.pending, None
-                        self._answered(host, done)
-
-    def _woken(self) -> list[_Host]:
-        """Return the hosts that have answered.
-
-        Waits briefly to handle them in batches, so that 1,000 hosts need few turns.
-        """
-        found: list[_Host] = []
-        with suppress(Empty):
-            found.append(self._answers.get(timeout=_TICK_S))
-            time.sleep(min(_GATHERED * self._pause_s(), _MOST_GATHERED_S))
+            self._looking = pool.submit(self._look, cluster)
+        if self._looking is not None and self._looking.done():
+            looking, self._looking = self._looking, None
+            self._look_due = self._clock() + self._pace.look_s * max(1.0, len(self._hosts) / 100)
+            try:
+                self._cluster, facts = looking.result()
+                if self._cluster is not cluster:  # Dask cancels the tasks of a client that it has lost
+                    self._drop_all()
+                self._seen(facts)
+            except Lost as error:
+                self._scheduler_lost(error)
+        try:
+            self._take(self._arrived.get(timeout=_TICK_S))
             while True:
-                found.append(self._answers.get_nowait())
-        return found
-
-    def _wanted(self, host: _Host) -> bool:
-        """Return whether to poll the host. One that was left out may come back."""
-        if host.phase is Phase.LEFT_OUT:
-            return self._stopping_since is None
-        return not host.phase.over
+                self._take(self._arrived.get_nowait())
+        except Empty:
+            pass
 
     def _over(self) -> bool:
         now = self._clock()
         hosts = self._hosts.values()
         if self._stopping_since is not None:
-            waited = now - self._stopping_since
-            going = [host for host in hosts if host.begun and not host.phase.over]
-            return not going or waited > self._pace.stop_s or all(host.lost_since for host in going)
+            going = any(host.task is not None for host in hosts)
+            return not going or now - self._stopping_since > self._pace.stop_s
         if not hosts:
             if now - self._began > self._pace.first_s:
                 raise IotrialError(
-                    f"no host has reported within {self._pace.first_s:g} s",
-                    hint="start `iotrial fleet worker ADDRESS --keys FOLDER` on each host",
+                    f"no worker has joined the scheduler within {self._pace.first_s:g} s",
+                    hint="start one on each host: `dask worker ADDRESS --nthreads 1`, or dask-ssh (docs/fleet.md)",
                 )
             return False
         return all(host.phase.over for host in hosts)
 
-    def _take_in(self) -> None:
-        """Add hosts that have newly appeared."""
-        if self._looking is None or not self._looking.done():
-            return
-        looking, self._looking = self._looking, None
-        self._look_due = self._clock() + self._pace.join_s
-        links = looking.result()
-        assert isinstance(links, list | tuple)
-        for link in links:
-            if link.name not in self._hosts:
-                self._hosts[link.name] = _Host(link, self._record.order_for(link.name))
-                self._collector.take_up(link.name)
-                self._watcher.say(f"host {link.name} has joined")
+    def _opened(self) -> Cluster:
+        cluster = self._connect()
+        cluster.subscribe(self._record.id, self._arrived.put)
+        return cluster
+
+    def _look(self, cluster: Cluster) -> tuple[Cluster, dict[str, Facts]]:
+        """Return the facts of the workers that are there, and the connection, which may be a new one.
+
+        Runs in the pool's thread.
+        """
+        try:
+            workers = cluster.workers()
+        except Lost:
+            cluster.close()
+            cluster = self._opened()
+            workers = cluster.workers()
+        known = {worker: facts for worker, facts in self._asked.items() if worker in workers}
+        new = [worker for worker in workers if worker not in known]
+        self._asked = {**known, **(cluster.facts(new) if new else {})}
+        return cluster, self._asked
+
+    def _seen(self, facts: dict[str, Facts]) -> None:
+        """Start tasks on hosts that are new or back, and miss those that are gone."""
+        if self._lost_since is not None:
+            self._lost_since = None
+            self._watcher.say("the scheduler is back")
+        present = self._named(facts)
+        new = tuple(sorted(set(present) - set(self._hosts)))
+        if new:
+            self._hosts.update({name: _Host(name, since=self._clock()) for name in new})
+            self._record = msgspec.structs.replace(self._record, hosts=(*self._record.hosts, *new))
+            self._record.write()
+        for name, host in self._hosts.items():
+            workers = present.get(name, [])
+            if host.task is not None and host.worker not in workers:
+                self._drop(host, "its worker has gone")
+                self._say(host, f"lost: {host.said}")
+            if host.task is None and workers and (not host.phase.over or host.phase is Phase.LEFT_OUT):
+                self._start(host, workers[0])
+            elif host.phase is Phase.LOST and self._clock() - host.since > self._pace.leave_out_s:
+                host.phase = Phase.LEFT_OUT
+                self._say(host, f"left out: it has had no worker for {self._pace.leave_out_s:g} s")
+
+    def _named(self, facts: dict[str, Facts]) -> dict[str, list[str]]:
+        """Return the workers that can measure by the names of their hosts; say why others cannot."""
+        present: dict[str, list[str]] = {}
+        for worker, found in sorted(facts.items()):
+            if isinstance(found, str):
+                self._refuse(ip_of(worker), found)
+            elif found[1] != __version__:
+                version = escape(found[1][:40])
+                self._refuse(
+                    found[0], f"has iotrial {version}, this machine has {__version__}: versions must be equal"
+                )
+            elif not HOST_NAME.fullmatch(found[0]):
+                self._warn(f'worker {worker}: "{escape(found[0][:80])}" cannot be the name of a host')
+            else:
+                present.setdefault(found[0], []).append(worker)
+        for name, workers in present.items():
+            if len({ip_of(worker) for worker in workers}) > 1:
+                self._warn(f"several machines call themselves {name}; one takes part: {', '.join(workers)}")
+        return present
+
+    def _scheduler_lost(self, error: Lost) -> None:
+        now = self._clock()
+        if self._lost_since is None:
+            self._lost_since = now
+            self._watcher.say(f"{error.message}; the hosts end their trials and restore their settings")
+            self._drop_all()
+        elif now - self._lost_since > self._pace.leave_out_s:
+            raise error
 
     # one host
 
-    def _ask(self, host: _Host, position: Position) -> Batch | None:
-        """Take the next step with one host. Runs in a thread of the pool."""
-        if self._stopping_since is not None and not host.stop_sent:
-            host.link.stop(self._record.id)
-            host.stop_sent = True
-        elif not host.begun and self._stopping_since is None:
-            facts = host.link.facts()
-            if facts.version != __version__:
-                raise IotrialError(
-                    f"has iotrial {facts.version}, this machine has {__version__}: versions must be equal"
-                )
-            host.link.begin(host.order)
-            host.begun = True
-        return host.link.after(self._record.id, position) if host.begun else None
-
-    def _answered(self, host: _Host, done: Future[Batch | None]) -> None:
-        name = host.order.host
+    def _start(self, host: _Host, worker: str) -> None:
+        assert self._cluster is not None
+        key = f"iotrial-{host.name}-{uuid.uuid4().hex}"
+        every_s = self._pace.report_s * max(1.0, len(self._hosts) / self._pace.often)
+        order = self._record.order_for(host.name)
         try:
-            batch = done.result()
+            host.task = self._cluster.start(order, worker, key, every_s, lambda: self._arrived.put(key))
         except Lost as error:
-            self._lost(host, error.message)
+            self._scheduler_lost(error)
             return
+        host.phase, host.said, host.worker, host.key = Phase.JOINING, "", worker, key
+        self._say(host, "is back" if host.joined else "has joined")
+        host.joined = True
+
+    def _take(self, message: object) -> None:
+        """Handle what has arrived: the progress of a task, or the key of one that has ended."""
+        ended = isinstance(message, str)
+        key = message if ended else message.get("key") if isinstance(message, dict) else None
+        host = next((one for one in self._hosts.values() if one.key == key and one.task is not None), None)
+        if host is None:
+            return
+        if ended:
+            self._ended(host)
+            return
+        assert isinstance(message, dict)
+        host.phase = Phase.MEASURING
+        blocks = message.get("blocks")
+        if isinstance(blocks, int) and host.blocks < blocks < 2**31:
+            host.blocks, host.beginnings = blocks, 0
+
+    def _ended(self, host: _Host) -> None:
+        """Store what a task returned, and decide how to go on with its host."""
+        assert self._cluster is not None
+        state = None
+        try:
+            problem, host.left, packed = self._cluster.result(host.task)
+            if packed:
+                stored = self._collector.add(self._record.order_for(host.name), packed)
+                host.blocks, state = stored.blocks, stored.state
+        except Lost as error:  # the next look starts it again
+            self._drop(host, error.message)
+            return
+        except StoreError:
+            raise
         except IotrialError as error:
             self._end(host, Phase.FAILED, error.message)
             return
-        except Exception as error:  # any error of the transport fails this host, not the fleet
-            self._end(host, Phase.FAILED, f"{type(error).__name__}: {error}")
-            return
-        if batch is None:
-            host.phase = Phase.STOPPED
-            return
-        if host.lost_since is not None:
-            host.lost_since = None
-            self._say(host, "is back")
-        try:
-            added = self._collector.add(
-                host.order, batch
-            )  # a StoreError is the coordinator's own and ends the fleet
-        except Distrusted as error:
-            self._end(host, Phase.FAILED, f"its data are rejected from now on: {error.message}")
-            return
-        host.phase, host.said, host.left = Phase.MEASURING, "", batch.left
-        if self._interim is not None:
-            self._interim.add(name, batch, added.blocks)
-        if added.blocks:
-            host.beginnings = 0
-        host.due = self._clock() + (0.0 if batch.more else self._pause_s())
-        if batch.stage is not Stage.GOING and not batch.more:
-            self._ended(host, batch, self._collector.state(name))
-
-    def _pause_s(self) -> float:
-        """Return the polling interval of a host."""
-        pace = self._pace
-        if self._stopping_since is not None:
-            return pace.ask_s
-        rarely = pace.ask_s * len(self._hosts) / pace.often
-        return max(pace.ask_s, min(rarely, pace.share * self._record.order.grace_s))
-
-    def _ended(self, host: _Host, batch: Batch, state: TrialState | None) -> None:
-        """Handle a trial that no longer runs: finished, or interrupted."""
         if state in _ENDINGS:
-            self._end(host, _ENDINGS[state], batch.problem)
+            self._end(host, _ENDINGS[state], problem)
         elif self._stopping_since is not None:
             self._end(host, Phase.STOPPED, "")
-        elif batch.stage is Stage.ENDED and state is None:
-            self._end(host, Phase.FAILED, batch.problem or "its process ended before the trial started")
+        elif state is None:
+            self._end(host, Phase.FAILED, problem or "its process ended before the trial started")
         elif host.beginnings >= BEGINNINGS:
-            self._end(host, Phase.STOPPED, batch.problem or "interrupted too many times")
+            self._end(host, Phase.STOPPED, problem or "interrupted too many times")
         else:
-            host.begun = False  # its agent restores what is left, then continues
             host.beginnings += 1
+            self._drop(host, problem or "its trial was interrupted")
+
+    def _drop(self, host: _Host, why: str) -> None:
+        """Give up the task of a host, which is started again by a later look."""
+        self._give_up(host)
+        host.phase, host.since, host.said = Phase.LOST, self._clock(), why
+
+    def _drop_all(self) -> None:
+        for host in self._hosts.values():
+            if host.task is not None:
+                self._drop(host, "the connection to the scheduler was lost")
+
+    def _give_up(self, host: _Host) -> None:
+        if host.task is not None and self._cluster is not None:
+            self._cluster.cancel(host.task)
+        host.task = None
+
+    def _refuse(self, name: str, why: str) -> None:
+        if name not in self._hosts:
+            self._hosts[name] = _Host(name)
+            self._end(self._hosts[name], Phase.FAILED, why)
+
+    def _warn(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            self._watcher.say(text)
 
     def _end(self, host: _Host, phase: Phase, message: str) -> None:
-        host.phase, host.said = phase, message
+        host.phase, host.said, host.task = phase, message, None
         left = f"; {host.left} changes are not undone yet" if host.left else ""
         self._say(host, f"{phase.value}{': ' + message if message else ''}{left}")
 
-    def _lost(self, host: _Host, why: str) -> None:
-        now = self._clock()
-        host.due = now + self._pace.lost_s
-        if host.lost_since is None:
-            host.lost_since, host.phase, host.said = now, Phase.LOST, why
-            self._say(host, f"lost: {why}")
-        elif host.phase is Phase.LOST and now - host.lost_since > self._pace.leave_out_s:
-            host.phase = Phase.LEFT_OUT
-            self._say(host, f"left out: it has not answered for {self._pace.leave_out_s:g} s")
-
     def _say(self, host: _Host, what: str) -> None:
-        text = f"host {host.order.host}: {escape(what)[:1000]}"
-        self._collector.note(host.order.host, text)
-        self._watcher.say(text)
-
-    def _let_go(self) -> None:
-        """Mark trials that are no longer followed as not running."""
-        for name, host in self._hosts.items():
-            if not host.phase.over:
-                host.phase = Phase.STOPPED if self._stopping_since is not None else host.phase
-            if host.phase in (Phase.LEFT_OUT, Phase.STOPPED):
-                self._collector.leave(name, f"{host.phase.value}{': ' + host.said if host.said else ''}")
+        self._watcher.say(f"host {host.name}: {escape(what)[:1000]}")

@@ -1,11 +1,9 @@
-"""``run --fleet`` and ``fleet resume``: build a fleet from the options, run it, and report how it ended."""
+"""``iotrial fleet run``: run a study on every host of the user's own Dask cluster."""
 
 from __future__ import annotations
 
-import sys
 import uuid
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
@@ -14,19 +12,16 @@ from msgspec import Meta
 from iotrial.cli.consent import ask_consent, show_intent
 from iotrial.cli.finish import EXIT_INVALID
 from iotrial.cli.fleet_view import fleet_view, table
-from iotrial.cli.output import tell
-from iotrial.cli.run_request import find_study, quantity_of, request_of, resolve_study, sampling_period
+from iotrial.cli.options import GroupedCommand, in_group, json_option, study_options, with_options
+from iotrial.cli.output import tell, warn
+from iotrial.cli.run_request import find_study, request_of, resolve_study, sampling_period
 from iotrial.design.plan import new_seed
 from iotrial.documents import Amount, JsonDocument, JsonObject, json_text
 from iotrial.errors import IotrialError, RequestError
-from iotrial.fleet.batch import Lost
+from iotrial.fleet.cluster import Cluster, checked
 from iotrial.fleet.collect import Collector
-from iotrial.fleet.conduct import FleetConductor, Pace, Phase
-from iotrial.fleet.hosts import HOSTS, KEYS, SCHEDULER, SSH_CONFIG, DaskHosts, reached_by_scheduler
-from iotrial.fleet.interim import MOST_TAKEN_UP, Interim
-from iotrial.fleet.keys import STDIN, Keys, Part
-from iotrial.fleet.order import GRACE_S, LONGEST_GRACE_S, Order, Record
-from iotrial.fleet.ssh import SshHosts, reached_by_ssh, ssh_ways
+from iotrial.fleet.conduct import FleetConductor, Phase
+from iotrial.fleet.order import Order, Record, Scheduler
 from iotrial.paths import store_path
 from iotrial.runner.planning import default_folder
 from iotrial.runner.refusals import check_trust
@@ -34,14 +29,11 @@ from iotrial.runner.signals import Held
 from iotrial.store import Store
 from iotrial.study.catalogue import is_shipped
 from iotrial.study.model import TYPICAL
-from iotrial.units import parse_duration
 
 if TYPE_CHECKING:
     from iotrial.cli.run_request import RunRequest
-    from iotrial.fleet.conduct import Hosts, Standing
+    from iotrial.fleet.conduct import Standing
     from iotrial.study.model import Study
-
-SHORTEST_LOST_S = 20.0
 
 #: option parameters that go into an order for each host, with the name they have there
 _ORDER_OPTIONS = {
@@ -66,15 +58,56 @@ _REFUSED = {
     "discard_contents": "--discard-contents: a spare disk has to be confirmed on its own machine",
     "discard_contents_of": "--discard-contents-of: a spare disk has to be confirmed on its own machine",
     "like": "--like: name the study itself; each host draws its own plan",
-    "html": "--html: each host has its own report",
-    "markdown": "--markdown: each host has its own report",
-    "fail_if": "--fail-if: each host has its own verdict",
-    "rehearse": "--rehearse: rehearse on one host first",
+    "copy_from": "--copy-from: each host would need the folder; name one of the host's with --on",
 }
+
+_cluster = in_group("Dask cluster")
+#: of ``fleet run`` and ``fleet resume``
+scheduler_options = with_options(
+    _cluster(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="Your Dask scheduler, such as tls://10.0.0.1:8786 (default: as Dask is configured).",
+    ),
+    _cluster(
+        "--tls-ca", metavar="FILE", help="Certificate of the authority (default: as Dask is configured)."
+    ),
+    _cluster("--tls-cert", metavar="FILE", help="Certificate of this client."),
+    _cluster("--tls-key", metavar="FILE", help="Its key."),
+)
+
+
+@click.command("run", cls=GroupedCommand)
+@click.argument("study", required=False)
+@scheduler_options
+@study_options
+@click.option(
+    "--sample",
+    metavar="PERIOD",
+    help="Sample processors, page cache and device during runs at this interval (10ms to 1min).",
+)
+@json_option
+def command(
+    study: str | None,
+    scheduler: str | None,
+    tls_ca: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    as_json: bool,
+    **values: Any,
+) -> int:
+    """Run a study on every host of your Dask cluster: one trial per host, one verdict over all.
+
+    Each host needs a Dask worker with this version of iotrial. Whoever may use the cluster can run programs on its hosts.
+    """
+    where = checked(Scheduler(scheduler or "", tls_ca or "", tls_cert or "", tls_key or ""))
+    record, chosen, request = fleet_of(study, values, where)
+    consented(chosen, request)
+    return conducted(record, as_json=as_json)
 
 
 def fleet_of(
-    study: str | None, values: Mapping[str, Any], reached: Mapping[str, str], *, grace: str | None
+    study: str | None, values: Mapping[str, Any], scheduler: Scheduler
 ) -> tuple[Record, Study, RunRequest]:
     """Build a new fleet from the options. Raises RequestError and its kin, before anything is changed, for
     what a fleet cannot do."""
@@ -95,9 +128,6 @@ def fleet_of(
             f"{other.name} over hosts",
             hint="run it on each machine separately, or leave out the statistic of the response",
         )
-    grace_s = quantity_of("--grace", grace, parse_duration) or GRACE_S
-    if not 5 <= grace_s <= LONGEST_GRACE_S:
-        raise RequestError(f"--grace {grace}: expected 5 s to 24 h")
     shipped = is_shipped(chosen)
     # the user consents here once for all hosts; on the hosts the study stays untrusted
     values = {**values, **({} if chosen.trusted else {"trust": True, "foreign": True})}
@@ -109,53 +139,9 @@ def fleet_of(
         text="" if shipped else chosen.text,
         options={said: _words(values[name]) for name, said in _ORDER_OPTIONS.items() if values.get(name)},
         flags=tuple(flag for name, flag in _FLAGS.items() if values.get(name)),
-        grace_s=grace_s,
     )
     order.check()
-    return Record(order, chosen.name, request.seed is not None, reached), chosen, request
-
-
-def reached_by(
-    fleet: str | None, keys: str | None, hosts: str | None, ssh_config: str | None
-) -> dict[str, str]:
-    """Return how the hosts are reached: through a scheduler that they join, or by name over SSH."""
-    if hosts is None:
-        assert fleet is not None
-        return reached_by_scheduler(fleet, keys)
-    if fleet is not None or keys is not None:
-        raise RequestError("--hosts (by SSH) excludes --fleet and --keys (by a scheduler)")
-    return reached_by_ssh(hosts, ssh_config)
-
-
-def keys_of(folder: str, part: Part) -> Keys:
-    """Read the keys of ``--keys``: from a folder, or from standard input. Raises RequestError."""
-    return (
-        Keys.from_line(sys.stdin.buffer)
-        if folder == STDIN
-        else Keys.in_folder(Path(folder).expanduser(), part)
-    )
-
-
-def hosts_of(record: Record, *, new: bool, as_json: bool) -> Hosts:
-    """Connect to the hosts of a fleet.
-
-    If the fleet is ``new``, raises RequestError when a named host cannot take part in its present state; no
-    trial has begun by then.
-    """
-    reached = record.reached
-    if SCHEDULER in reached:
-        return DaskHosts(reached[SCHEDULER], keys_of(reached[KEYS], Part.CLIENT))
-    if HOSTS not in reached:
-        raise RequestError(f"no hosts are reached by {', '.join(map(str, reached)) or 'nothing'}")
-    hosts = SshHosts(ssh_ways(reached[HOSTS], reached.get(SSH_CONFIG)))
-    try:
-        for error in (hosts.check() if new else hosts.wait()).values():
-            if isinstance(error, Lost) and not as_json:
-                tell(f"{error.message}; trying again while the others measure", err=True)
-    except BaseException:
-        hosts.close()
-        raise
-    return hosts
+    return Record(order, chosen.name, request.seed is not None, scheduler), chosen, request
 
 
 def consented(chosen: Study, request: RunRequest) -> None:
@@ -175,54 +161,30 @@ def consented(chosen: Study, request: RunRequest) -> None:
     ask_consent(chosen, trust=request.trust)
 
 
-def conducted(record: Record, *, as_json: bool, new: bool = False) -> int:
+def conducted(record: Record, *, as_json: bool) -> int:
     """Run a fleet, new or resumed, print how it ended, and return the exit status."""
-    hosts = hosts_of(record, new=new, as_json=as_json)
-    try:
-        with Store.open(store_path()) as store, Held() as held:
-            collector = Collector(store, record.id, record.name, seed_chosen=record.seed_chosen)
-            record.write()
-            with fleet_view(quiet=as_json) as view:
-                view.say(f"fleet {record.id}: {record.name}")
-                # a host that has used up its grace period has restored everything; only after that stop
-                # waiting for it
-                pace = Pace(leave_out_s=max(SHORTEST_LOST_S, 1.5 * record.order.grace_s))
-                interim = None if as_json else _interim(store, collector)
-                conductor = FleetConductor(
-                    hosts,
-                    record,
-                    collector,
-                    view,
-                    stopped=lambda: held.pending is not None,
-                    pace=pace,
-                    interim=interim,
-                )
-                try:
-                    standing = conductor.run()
-                except IotrialError as error:
-                    error.hint = error.hint or f"`iotrial fleet resume {record.id[:8]}` goes on"
-                    raise
-            _say(standing, as_json=as_json)
-    finally:
-        hosts.close()
-    if held.pending is not None:
-        return 128 + held.pending
-    return status_of(standing)
-
-
-def _interim(store: Store, collector: Collector) -> Interim | None:
-    """Return the interim means over hosts, filled with the data in the store; None if that is too much to
-    read again."""
-    interim = Interim()
-    trials = collector.trials()
-    if sum(collector.position(host).blocks for host in trials) > MOST_TAKEN_UP:
-        return None
-    try:
-        for host, (number, _) in trials.items():
-            interim.take_up(host, store.data(number))
-    except IotrialError:  # the report on that trial shows the error
-        return None
-    return interim
+    cluster = Cluster(record.scheduler)
+    if not cluster.encrypted:
+        warn(f"{cluster.address} uses no TLS: whoever reaches it can run programs on its hosts")
+    connections = iter([cluster])  # the first is there already
+    with Store.open(store_path()) as store, Held() as held, fleet_view(quiet=as_json) as view:
+        collector = Collector(store, record.id, record.name, seed_chosen=record.seed_chosen)
+        record.write()
+        view.say(f"fleet {record.id}: {record.name}")
+        conductor = FleetConductor(
+            lambda: next(connections, None) or Cluster(record.scheduler),
+            record,
+            collector,
+            view,
+            stopped=lambda: held.pending is not None,
+        )
+        try:
+            standing = conductor.run()
+        except IotrialError as error:
+            error.hint = error.hint or f"`iotrial fleet resume {record.id[:8]}` goes on"
+            raise
+    _say(standing, as_json=as_json)
+    return status_of(standing) if held.pending is None else 128 + held.pending
 
 
 def status_of(standing: Standing) -> int:
@@ -262,7 +224,7 @@ class Fleet(JsonObject, frozen=True):
 
 
 class FleetRun(JsonDocument, frozen=True):
-    """iotrial run --fleet --json, iotrial fleet resume --json"""
+    """iotrial fleet run --json, iotrial fleet resume --json"""
 
     fleet: Fleet
 
