@@ -121,7 +121,7 @@ class Host:
         return self.folder / "iotrial"
 
     def enter(self, *argv: str) -> list[str]:
-        return ["nsenter", f"--target={self.pid}", "--net", "--mount", "--pid", "--", *argv]
+        return ["nsenter", f"--target={self.pid}", "--net", "--mount", "--pid", "--uts", "--", *argv]
 
     def command(self, *argv: str) -> str:
         """Run a command in this host to its end and return its output."""
