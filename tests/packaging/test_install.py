@@ -162,7 +162,7 @@ def test_the_installed_program_reports_a_packed_trial_and_names_missing_extras(
     assert "pip install &#x27;iotrial[figures]&#x27;" in page.read_text()
     for argv, extra in (
         (("report", PACKED, "--figures", work / "figures"), "figures"),
-        (("fleet", "keys", work / "keys"), "fleet"),
+        (("fleet", "run", "files/permissions", "--scheduler", "tls://127.0.0.1:1"), "fleet"),
         (("export", PACKED, "--as", "parquet", "--to", work / "runs.parquet"), "frames"),
     ):
         refused = run(iotrial, *argv, env=env, check=False)

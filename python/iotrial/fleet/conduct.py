@@ -26,7 +26,6 @@ from iotrial.store.states import TrialState
 from iotrial.terminal import escape
 
 BEGINNINGS = 3  # retries of a trial that is interrupted repeatedly without a new block
-_TICK_S = 0.5
 _SHOWN_EVERY_S = 0.5
 _SHOWN_EVERY_HOST_S = 0.005  # times the number of hosts, since each update looks at all of them
 
@@ -98,12 +97,13 @@ class Pace:
     """Intervals and timeouts of a coordinator, in seconds.
 
     A host reports its progress every ``report_s``, less often with more than ``often`` hosts, so that the total
-    rate stays that of ``often``. The others: between looks at who is there, for a host or the scheduler without
-    an answer, for the first worker, and for hosts to end when the fleet is stopped.
+    rate stays that of ``often``. The others: of the loop, between looks at who is there, for a host or the
+    scheduler without an answer, for the first worker, and for hosts to end when the fleet is stopped.
     """
 
     report_s: float = 2.0
     often: int = 20
+    tick_s: float = 0.5
     look_s: float = 2.0
     leave_out_s: float = 180.0
     first_s: float = 60.0
@@ -222,7 +222,7 @@ class FleetConductor:
             except Lost as error:
                 self._scheduler_lost(error)
         try:
-            self._take(self._arrived.get(timeout=_TICK_S))
+            self._take(self._arrived.get(timeout=self._pace.tick_s))
             while True:
                 self._take(self._arrived.get_nowait())
         except Empty:
