@@ -57,7 +57,9 @@ class Fleet:
             "distributed.cli.dask_scheduler", "--host", ADDRESS, "--no-dashboard", *tls(self.keys)
         )
         eventually(
-            "the scheduler listens", lambda: "Scheduler at:" in self.scheduler.said, said=lambda: self.scheduler.said
+            "the scheduler listens",
+            lambda: "Scheduler at:" in self.scheduler.said,
+            said=lambda: self.scheduler.said,
         )
 
     def worker(self, host: Host, *more: str, keys: Path | None = None) -> Started:
@@ -169,7 +171,14 @@ def make_keys(folder: Path) -> Path:
 
 def tls(keys: Path) -> tuple[str, ...]:
     """Return the options of Dask's scheduler and worker."""
-    return ("--tls-ca-file", f"{keys}/ca.pem", "--tls-cert", f"{keys}/cert.pem", "--tls-key", f"{keys}/key.pem")
+    return (
+        "--tls-ca-file",
+        f"{keys}/ca.pem",
+        "--tls-cert",
+        f"{keys}/cert.pem",
+        "--tls-key",
+        f"{keys}/key.pem",
+    )
 
 
 def client(keys: Path) -> tuple[str, ...]:

@@ -11,7 +11,8 @@ from typing import Any
 import store_examples
 
 from iotrial import __version__
-from iotrial.fleet.cluster import Facts, Lost, Result
+from iotrial.fleet.cluster import Facts, Lost
+from iotrial.fleet.host import Result
 from iotrial.fleet.order import Order, Record, seed_of
 from iotrial.store import Store
 from iotrial.store.model import TrialHeader, TrialState

@@ -40,7 +40,9 @@ def everything(store: Store, ref: str = "last") -> dict[str, Any]:
     return {"runs": data.runs, "ends": data.ends, "events": store.events(data.trial.header.id)}
 
 
-def test_all_that_a_host_measured_arrives_as_it_was(host: HostStore, store: Store, collector: Collector) -> None:
+def test_all_that_a_host_measured_arrives_as_it_was(
+    host: HostStore, store: Store, collector: Collector
+) -> None:
     host.measure(7)
     host.note("machine", "it throttled")
     host.state(TrialState.DONE)
@@ -135,8 +137,12 @@ WRONG: dict[str, Callable[[list[Any]], list[Any]]] = {
     "another study": lambda found: first(TrialHeader, study=replace(found[0].study, name="other"))(found),
     "another arm": run_changed,
     "a run too few": without(PackedRun),
-    "a run twice": lambda found: [one for run in found for one in ([run, run] if isinstance(run, PackedRun) else [run])],
-    "a block twice": lambda found: [one for end in found for one in ([end, end] if isinstance(end, BlockEnd) else [end])],
+    "a run twice": lambda found: [
+        one for run in found for one in ([run, run] if isinstance(run, PackedRun) else [run])
+    ],
+    "a block twice": lambda found: [
+        one for end in found for one in ([end, end] if isinstance(end, BlockEnd) else [end])
+    ],
     "no state": lambda found: [one for one in found if not isinstance(one, PackedState)],
     "a reason of ours": first(PackedState, reason="fleet: x"),
     "an event of ours": lambda found: [*found, Event("2024-05-01T12:00:00Z", "fleet", "x")],
@@ -176,7 +182,9 @@ def test_a_host_that_has_less_or_another_trial_than_before_is_refused(
     with pytest.raises(Distrusted, match="sent less than before"):
         collector.add(ALPHA, early)
     other = HostStore(tmp_path / "other.db", "alpha")
-    other.state(TrialState.DONE)
+    other.measure(3)
+    for state in (TrialState.INTERRUPTED, TrialState.RUNNING, TrialState.DONE):
+        other.state(state)
     with pytest.raises(Distrusted, match="another trial than before"):
         collector.add(ALPHA, changed(other, first(TrialHeader, id="e" * 32)))
     assert everything(store) == before
@@ -188,7 +196,9 @@ def test_a_host_cannot_pass_for_another(host: HostStore, store: Store, collector
     collector.add(ALPHA, host.packed())
     with pytest.raises(Distrusted, match="another seed"):
         collector.add(BETA, host.packed())
-    stolen = changed(host, lambda found: [replace(header_for("beta"), id=host.header.id), found[1], found[-1]][:2])  # type: ignore[list-item]
+    stolen = changed(
+        host, lambda found: [replace(header_for("beta"), id=host.header.id), found[1], found[-1]][:2]
+    )  # type: ignore[list-item]
     with pytest.raises(Distrusted, match="host beta: it is already in the store"):
         collector.add(BETA, stolen)
     assert len(store.trials()) == 1

@@ -11,9 +11,10 @@ from fleet_hosts import FLEET, RECORD, FakeCluster, HostStore
 from iotrial.cli.fleet.run import status_of
 from iotrial.cli.fleet_view import Table, table
 from iotrial.errors import IotrialError
-from iotrial.fleet.cluster import Lost, Result
+from iotrial.fleet.cluster import Lost
 from iotrial.fleet.collect import Collector
-from iotrial.fleet.conduct import BEGINNINGS, FleetConductor, HostStanding, Pace, Phase, Standing
+from iotrial.fleet.conduct import BEGINNINGS, FleetConductor, Host, Pace, Phase, Standing
+from iotrial.fleet.host import Result
 from iotrial.fleet.order import Record, find_record
 from iotrial.report.text import Console
 from iotrial.store import Store
@@ -63,7 +64,7 @@ def conducted(
     messages: Messages | None = None,
     stopped: Callable[[], bool] = lambda: False,
     record: Record = RECORD,
-) -> dict[str, HostStanding]:
+) -> dict[str, Host]:
     collector = Collector(store, FLEET, "example")
     standing = FleetConductor(
         lambda: cluster,  # type: ignore[arg-type, return-value]
@@ -72,8 +73,8 @@ def conducted(
     return {host.name: host for host in standing.hosts}
 
 
-def status(found: dict[str, HostStanding]) -> int:
-    return status_of(Standing(FLEET, "example", 1.0, tuple(found.values())))
+def status(found: dict[str, Host]) -> int:
+    return status_of(Standing(FLEET, "example", 1.0, list(found.values())))
 
 
 def test_all_hosts_are_stored_one_that_joins_late_too_and_all_are_written_down(
@@ -105,7 +106,9 @@ def test_a_host_with_several_workers_gets_one_trial(store: Store, finished: Call
     assert len(cluster.started) == 1
 
 
-def test_a_host_whose_worker_has_gone_goes_on_at_its_next_one(store: Store, finished: Callable[..., Result]) -> None:
+def test_a_host_whose_worker_has_gone_goes_on_at_its_next_one(
+    store: Store, finished: Callable[..., Result]
+) -> None:
     cluster = FakeCluster({ALPHA: [None]})
 
     def moves(looks: int) -> None:
@@ -168,7 +171,7 @@ def test_a_scheduler_that_comes_back_has_its_hosts_started_again(
     messages = Messages()
     found = conducted(store, cluster, messages)
     assert found["alpha"].phase is Phase.DONE
-    assert messages.has("the scheduler x does not answer; the hosts end their trials")
+    assert messages.has("the scheduler does not answer; hosts end their trials")
     assert messages.has("the scheduler is back")
 
 
@@ -218,14 +221,18 @@ def test_a_host_that_lies_or_fails_is_named_and_the_others_go_on(
     assert len(store.trials()) == 1
 
 
-def test_a_trial_whose_controls_failed_makes_the_status_3(store: Store, finished: Callable[..., Result]) -> None:
+def test_a_trial_whose_controls_failed_makes_the_status_3(
+    store: Store, finished: Callable[..., Result]
+) -> None:
     cluster = FakeCluster({ALPHA: [finished("alpha", TrialState.INVALID)], BETA: [finished("beta")]})
     found = conducted(store, cluster)
     assert found["alpha"].phase is Phase.INVALID
     assert status(found) == 3
 
 
-def test_stopping_has_every_host_stop_and_keeps_what_it_has(store: Store, finished: Callable[..., Result]) -> None:
+def test_stopping_has_every_host_stop_and_keeps_what_it_has(
+    store: Store, finished: Callable[..., Result]
+) -> None:
     cluster = FakeCluster({ALPHA: [None], BETA: [None]})
     end = cluster.end
 
@@ -251,14 +258,16 @@ def test_where_no_worker_comes_the_coordinator_says_how_one_is_started(store: St
     assert "dask-ssh" in (caught.value.hint or "")
 
 
-def test_the_table_keeps_to_its_width_and_height_and_obeys_no_host(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_keeps_to_its_width_and_height_and_obeys_no_host(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     said = "\x1b[2J" + "x" * 300
-    hosts = (HostStanding("a" * 63, Phase.FAILED, 7, 3, "id", said, 2), HostStanding("b", Phase.MEASURING))
+    hosts = [Host("a" * 63, Phase.FAILED, 7, 3, "id", said, 2), Host("b", Phase.MEASURING)]
     lines = table(Standing(FLEET, "example", 61.0, hosts), width=79)
     assert max(map(len, lines)) <= 79
     assert not any("\x1b" in line for line in lines)
     assert "2 hosts, 7 blocks" in lines[0]
-    many = [HostStanding(f"h{number}", Phase.MEASURING, 9) for number in range(500)]
+    many = [Host(f"h{number}", Phase.MEASURING, 9) for number in range(500)]
     Table(Console(stderr=True, width=80, height=24)).update(Standing(FLEET, "example", 61.0, many))
     drawn = capsys.readouterr().err.splitlines()
     assert len(drawn) <= 23

@@ -12,9 +12,9 @@ from fleet_hosts import ORDER
 
 import program
 from iotrial.errors import RequestError, StoreError
-from iotrial.fleet.cluster import checked, ip_of
+from iotrial.fleet.cluster import ip_of
 from iotrial.fleet.host import Trial, error_in
-from iotrial.fleet.order import Order, Record, Scheduler, seed_of
+from iotrial.fleet.order import Order, Record, Scheduler, find_record, seed_of
 
 ASKED = msgspec.structs.replace(
     ORDER,
@@ -78,45 +78,50 @@ def test_why_a_program_ended_is_told_in_its_own_words() -> None:
     assert error_in("Traceback\nMemoryError\n") == "Traceback\nMemoryError"
 
 
-def test_a_record_is_read_as_it_was_written_and_one_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
+def test_a_record_is_read_as_it_was_written_and_one_of_an_earlier_version_is_refused(state: Path) -> None:
     record = Record(ASKED, "example", seed_chosen=True, scheduler=Scheduler("tls://a:1"), hosts=("a", "b"))
-    path = record.write(tmp_path)
-    assert Record.read(path) == record
+    path = record.write()
+    assert find_record("last") == find_record(ASKED.fleet[:5]) == record
     old = {"order": ASKED.to_json(), "name": "example", "seed_chosen": False, "reached": {"hosts": "a"}}
-    for text in ("{}", json.dumps(old), "\ud800".encode("utf-8", "surrogatepass").decode("latin-1")):
-        path.write_text(text)
+    for text in (b"{}", json.dumps(old).encode(), b"\xff"):
+        path.write_bytes(text)
         with pytest.raises(StoreError, match="cannot be read"):
-            Record.read(path)
+            find_record("last")
 
 
 def test_a_host_that_ran_another_trial_of_this_fleet_runs_no_second_one(state: Path) -> None:
     folder = state / "fleet" / ORDER.fleet
     folder.mkdir(parents=True)
     (folder / "order.json").write_text(ORDER.to_json())
-    problem, left, packed = Trial(ASKED, state).run(lambda: True, lambda _: None, 1.0)
+    problem, left, packed = Trial(ASKED, lambda: True, lambda _: None, 1.0).run()
     assert "this fleet has run another trial here" in problem
     assert (left, packed) == (0, b"")
 
 
 def test_a_damaged_store_of_a_fleet_is_said(state: Path) -> None:
-    trial = Trial(ASKED, state)
+    trial = Trial(ASKED, lambda: True, lambda _: None, 1.0)
     trial.store.parent.mkdir(parents=True)
     trial.store.write_text("no store")
-    problem, _, packed = trial.run(lambda: True, lambda _: None, 1.0)
+    problem, _, packed = trial.run()
     assert "trials.db" in problem
     assert packed == b""
 
 
 def test_tls_files_come_together_and_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert checked(Scheduler("tls://a:1")) == Scheduler("tls://a:1")
     (tmp_path / "x").touch()
-    found = checked(Scheduler("tls://a:1", "x", "x", "x"))
-    assert found == Scheduler("tls://a:1", *[str(tmp_path / "x")] * 3)
-    with pytest.raises(RequestError, match="belong together"):
-        checked(Scheduler("tls://a:1", "x"))
-    with pytest.raises(RequestError, match="--tls-key y: No such file"):
-        checked(Scheduler("tls://a:1", "x", "x", "y"))
+    run = (
+        "fleet",
+        "run",
+        "files/permissions",
+        "--scheduler",
+        "tls://127.0.0.1:1",
+        "--tls-ca",
+        str(tmp_path / "x"),
+    )
+    for more, why in (((), "belong together"), (("--tls-key", str(tmp_path / "y")), "does not exist")):
+        done = program.iotrial(*run, *more)
+        assert done.returncode == 2
+        assert why in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -137,7 +142,9 @@ def test_the_machine_of_an_address(address: str, ip: str) -> None:
         ("fleet", "clean"),
     ],
 )
-def test_what_earlier_versions_had_is_refused_with_what_there_is_now(words: tuple[str, ...], state: Path) -> None:
+def test_what_earlier_versions_had_is_refused_with_what_there_is_now(
+    words: tuple[str, ...], state: Path
+) -> None:
     done = program.iotrial(*words)
     assert done.returncode == 2
     assert "dask-ssh" in done.stderr
@@ -145,8 +152,12 @@ def test_what_earlier_versions_had_is_refused_with_what_there_is_now(words: tupl
     assert not state.exists() or not list(state.iterdir())
 
 
-@pytest.mark.parametrize("words", [("--device", "/dev/x"), ("--copy-from", "/x"), ("--like", "x"), ("--lab", "in-place")])
-def test_what_a_fleet_cannot_do_is_refused_before_anything_begins(words: tuple[str, ...], state: Path) -> None:
+@pytest.mark.parametrize(
+    "words", [("--device", "/dev/x"), ("--copy-from", "/x"), ("--like", "x"), ("--lab", "in-place")]
+)
+def test_what_a_fleet_cannot_do_is_refused_before_anything_begins(
+    words: tuple[str, ...], state: Path
+) -> None:
     done = program.iotrial("fleet", "run", "files/permissions", "--scheduler", "tls://127.0.0.1:1", *words)
     assert done.returncode == 2, done.stderr
     assert words[0] in done.stderr or "lab" in done.stderr

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.cells import cell_len
 
 from iotrial.cli.output import tell
-from iotrial.fleet.conduct import FleetWatcher, HostStanding, Phase, Standing
+from iotrial.fleet.conduct import FleetWatcher, Phase, Standing
 from iotrial.report.live import Redrawn
 from iotrial.report.notation import counted
 from iotrial.report.text import Console
@@ -98,8 +99,10 @@ def fleet_view(*, quiet: bool) -> Iterator[FleetWatcher]:
 
 def summary(standing: Standing) -> str:
     """Return a one-line summary, e.g. "1 min 20 s: 3 hosts, 136 blocks; 2 measuring, 1 lost"."""
-    phases = [f"{standing.counted(phase)} {phase.value}" for phase in Phase if standing.counted(phase)]
-    text = f"{counted(len(standing.hosts), 'host')}, {counted(standing.blocks, 'block')}"
+    numbers = Counter(host.phase for host in standing.hosts)
+    phases = [f"{numbers[phase]} {phase.value}" for phase in Phase if phase in numbers]
+    blocks = sum(host.blocks for host in standing.hosts)
+    text = f"{counted(len(standing.hosts), 'host')}, {counted(blocks, 'block')}"
     return f"{_elapsed(standing.elapsed_s)}: {text}{'; ' if phases else ''}{', '.join(phases)}"
 
 
@@ -109,7 +112,7 @@ def table(standing: Standing, *, width: int) -> list[str]:
 
     No line is longer than ``width``.
     """
-    hosts: Sequence[HostStanding] = standing.hosts
+    hosts = standing.hosts
     names = min(24, max([4, *(len(host.name) for host in hosts)]))
     lines = [f"{escape(standing.study)}, {summary(standing)}"]
     if hosts:

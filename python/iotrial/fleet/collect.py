@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from iotrial.errors import IotrialError, StoreError
 from iotrial.fleet.order import Order
 from iotrial.store import Store
-from iotrial.store.exchange import Gathered, Part, refuse_reserved
+from iotrial.store.exchange import Gathered, Part, Position, refuse_reserved
 from iotrial.store.model import BlockEnd, Event, TrialHeader, TrialState
 from iotrial.store.packed import PackedRun, PackedState, read_packed
 
@@ -26,10 +26,7 @@ class Distrusted(IotrialError):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A host's trial in this store. ``number`` is its number here, ``id`` its global one.
-
-    ``state`` is its last one: ``running`` if its process was killed.
-    """
+    """A host's trial in this store: number here, global id, blocks, and last state (``running``: it was killed)."""
 
     number: int
     id: str
@@ -47,13 +44,12 @@ class Collector:
         """
         self._seed_chosen = seed_chosen
         self._gathering = store.gathering()
-        self.fleet = fleet
-        self.study = study
-        self._had: dict[str, Gathered] = {}
-        for one in self._gathering.trials(fleet):
-            if one.host in self._had:
-                raise StoreError(f"store {store.path}: host {one.host} has two trials in fleet {fleet}")
-            self._had[one.host] = one
+        self._fleet = fleet
+        self._study = study
+        found = self._gathering.trials(fleet)
+        self._had = {one.host: one for one in found}
+        if len(self._had) < len(found):
+            raise StoreError(f"store {store.path}: a host has two trials in fleet {fleet}")
 
     def trials(self) -> Mapping[str, Stored]:
         """Return what the store has of each host."""
@@ -68,67 +64,48 @@ class Collector:
         Raises Distrusted for one that is invalid; a StoreError is a failure of the store itself.
         """
         host = order.host
+        had = self._had.get(host)
         try:
-            header, part = _read(packed, f"host {host}")
-            if header.seed != order.seed:
-                raise ValueError("runs a trial with another seed than ordered")
-            if header.study.name != self.study:
-                raise ValueError(f"runs another study than {self.study}")
-            self._store(header, host, part)
+            header, part, position = _read(
+                packed, f"host {host}", Position() if had is None else had.position
+            )
+            if header.seed != order.seed or header.study.name != self._study:
+                raise ValueError("runs a trial with another seed or study than ordered")
+            if had is None:
+                header = replace(header, seed_chosen=self._seed_chosen)
+                number = self._gathering.begin(header, self._fleet, host, part)
+                had = Gathered(number, header.id, host, position, TrialState.RUNNING)
+            elif had.id != header.id:
+                raise ValueError("sent another trial than before")
+            elif not part.empty:
+                self._gathering.add(had.number, part)
         except StoreError:
             raise
         except (ValueError, KeyError, OverflowError, IotrialError) as error:
-            message = error.message if isinstance(error, IotrialError) else str(error)
-            raise Distrusted(f"host {host}: {message[:500]}") from error
-        finally:
-            found = {one.host: one for one in self._gathering.trials(self.fleet) if one.host == host}
-            self._had.update(found)
+            raise Distrusted(f"host {host}: {str(error)[:500]}") from error
+        state = part.states[-1].state if part.states else had.state
+        self._had[host] = replace(had, position=position, state=state)
         return self.trials()[host]
 
-    def _store(self, header: TrialHeader, host: str, part: Part) -> None:
-        had = self._had.get(host)
-        if had is not None and had.id != header.id:
-            raise ValueError("sent another trial than before")
-        part = _new(part, had)
-        if had is None:
-            header = replace(header, seed_chosen=self._seed_chosen)
-            self._gathering.begin(header, self.fleet, host, part)
-        elif not part.empty:
-            self._gathering.add(had.number, part)
 
+def _read(packed: bytes, where: str, had: Position) -> tuple[TrialHeader, Part, Position]:
+    """Return the header, what comes after ``had``, only finished blocks of it, and the new position.
 
-def _read(packed: bytes, where: str) -> tuple[TrialHeader, Part]:
-    """Return the header and the finished blocks of a packed trial. Raises PackedError and its kin."""
-    header: TrialHeader | None = None
-    states: list[PackedState] = []
-    runs: list[PackedRun] = []
-    ends: list[BlockEnd] = []
-    events: list[Event] = []
-    for record in read_packed(io.BytesIO(packed), where):
-        match record:
-            case TrialHeader():
-                header = record
-            case PackedState():
-                states.append(record)
-            case PackedRun():
-                runs.append(record)
-            case BlockEnd():
-                ends.append(record)
-            case Event():
-                events.append(record)
-    assert header is not None
-    part = Part(tuple(states), tuple(runs), tuple(ends), tuple(events))
-    refuse_reserved(part)
-    return header, part
-
-
-def _new(part: Part, had: Gathered | None) -> Part:
-    """Return what the store lacks of a host's trial: only finished blocks. Raises ValueError if it has more."""
-    states, blocks, events = (0, 0, 0) if had is None else (
-        had.position.states, had.position.blocks, had.position.events)  # fmt: skip
-    if states > len(part.states) or blocks > len(part.ends) or events > len(part.events):
+    Raises ValueError, PackedError and its kin.
+    """
+    header, *records = read_packed(io.BytesIO(packed), where)
+    assert isinstance(header, TrialHeader)
+    states = tuple(one for one in records if isinstance(one, PackedState))
+    ends = tuple(one for one in records if isinstance(one, BlockEnd))
+    events = tuple(one for one in records if isinstance(one, Event))
+    refuse_reserved(Part(states=states, events=events))
+    if had.states > len(states) or had.blocks > len(ends) or had.events > len(events):
         raise ValueError("sent less than before")
-    ends = part.ends[blocks:]
-    finished = {(end.condition, end.block) for end in ends}
-    runs = tuple(one for one in part.runs if (one.run.condition, one.run.block) in finished)
-    return Part(part.states[states:], runs, ends, part.events[events:])
+    finished = {(end.condition, end.block) for end in ends[had.blocks :]}
+    runs = tuple(
+        one
+        for one in records
+        if isinstance(one, PackedRun) and (one.run.condition, one.run.block) in finished
+    )
+    part = Part(states[had.states :], runs, ends[had.blocks :], events[had.events :])
+    return header, part, Position(len(states), len(ends), len(events))

@@ -19,8 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from pathlib import Path
+from contextlib import closing, suppress
 from typing import Any
 
 from iotrial import __version__
@@ -32,16 +31,15 @@ from iotrial.store import Store
 from iotrial.store.connection import connect
 from iotrial.store.states import TrialState
 
+#: what went wrong, if anything; number of journal entries that are not restored; the packed trial, if there is one
+Result = tuple[str, int, bytes]
+
 #: topic of a fleet's progress among Dask's events, before its id
 TOPIC = "iotrial-"
-MOST_SAID = 4000
 _LOOKED_EVERY_S = 0.5
-#: of ``iotrial run``: done, invalid, and without an answer
-_EXPECTED = (0, 3, 6)
+_EXPECTED = (0, 3, 6)  # of ``iotrial run``: done, invalid, and without an answer
 _LIBC = ctypes.CDLL(None)  # loaded here, since nothing should be loaded between fork and exec
-
-#: keys of tasks whose trials have to end, in the worker's process
-_ending: set[str] = set()
+_ending: set[str] = set()  # keys of tasks, in the worker's process
 
 
 def facts() -> tuple[str, str]:
@@ -54,12 +52,8 @@ def end(keys: Sequence[str]) -> None:
     _ending.update(keys)
 
 
-def measure(order_text: str, every_s: float) -> tuple[str, int, bytes]:
-    """Run, or continue, the ordered trial: the task of a host.
-
-    Its progress goes to the fleet's topic every ``every_s`` seconds. Returns what went wrong, if anything, the
-    number of journal entries with changes that are not restored, and the packed trial, if there is one.
-    """
+def measure(order_text: str, every_s: float) -> Result:
+    """Run, or continue, the ordered trial: the task of a host. Reports its progress every ``every_s`` seconds."""
     from distributed import get_worker
 
     worker: Any = get_worker()
@@ -78,7 +72,7 @@ def measure(order_text: str, every_s: float) -> tuple[str, int, bytes]:
             worker.log_event(TOPIC + order.fleet, {"key": key, "blocks": blocks})
 
     try:
-        return Trial(order).run(wanted, report, every_s)
+        return Trial(order, wanted, report, every_s).run()
     finally:
         _ending.discard(key)
 
@@ -86,72 +80,54 @@ def measure(order_text: str, every_s: float) -> tuple[str, int, bytes]:
 class Trial:
     """The trial of one fleet on this host, in a folder of its own."""
 
-    def __init__(self, order: Order, state: Path | None = None) -> None:
-        """``state`` is the state folder, by default the ordinary one."""
-        self._order = order
-        self._state = state_folder() if state is None else state
-        self._folder = self._state / "fleet" / order.fleet
+    def __init__(
+        self, order: Order, wanted: Callable[[], bool], report: Callable[[int], None], every_s: float
+    ) -> None:
+        """``wanted`` returns false when it has to end; ``report`` is called with the number of finished blocks."""
+        self._order, self._wanted, self._report, self._every_s = order, wanted, report, every_s
+        self._folder = state_folder() / "fleet" / order.fleet
         self.store = self._folder / "trials.db"
 
-    def run(
-        self, wanted: Callable[[], bool], report: Callable[[int], None], every_s: float
-    ) -> tuple[str, int, bytes]:
-        """Run it until it ends, or until it is not ``wanted`` any more; return as ``measure``."""
+    def run(self) -> Result:
+        """Run it until it has ended, and return it; errors are part of the result."""
+        packed = b""
         try:
-            problem = self._run(wanted, report, every_s)
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with (self._folder / "lock").open("w") as lock:
+                problem = self._run(lock.fileno())
             packed = self._packed()
         except IotrialError as error:
-            hint = f" (hint: {error.hint})" if error.hint else ""
-            problem, packed = f"{error.message}{hint}", b""
+            problem = error.message + (f" (hint: {error.hint})" if error.hint else "")
         except OSError as error:
-            problem, packed = f"{error.filename or self._folder}: {error.strerror}", b""
-        return problem[:MOST_SAID], self._left(), packed
+            problem = f"{error.filename or self._folder}: {error.strerror}"
+        return problem[:4000], _left(), packed
 
-    def _run(self, wanted: Callable[[], bool], report: Callable[[int], None], every_s: float) -> str:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (self._folder / "lock").open("w") as lock:
-            # the program inherits the lock: one whose worker was killed is waited for until it has restored
-            while not _locked(lock.fileno()):
-                if not wanted():
-                    return "its earlier process is still ending"
-                time.sleep(_LOOKED_EVERY_S)
-            self._keep_order()
-            state = self.state()
-            if state in (TrialState.DONE, TrialState.INVALID) or not wanted():
-                return ""
-            self._mend()
-            return self._conducted(
-                self._words(begun=state is not None), lock.fileno(), wanted, report, every_s
-            )
-
-    def _conducted(
-        self,
-        words: Sequence[str],
-        lock: int,
-        wanted: Callable[[], bool],
-        report: Callable[[int], None],
-        every_s: float,
-    ) -> str:
+    def _run(self, lock: int) -> str:
+        """Run the program; return what went wrong. It inherits the lock: if its worker is killed, the next task
+        waits until it has restored everything."""
+        while not _locked(lock):
+            if not self._wanted():
+                return "its earlier process is still ending"
+            time.sleep(_LOOKED_EVERY_S)
+        self._keep_order()
+        state = self._state()
+        if state in (TrialState.DONE, TrialState.INVALID) or not self._wanted():
+            return ""
+        self._mend()
         with (self._folder / "said").open("w+b") as said:
             program = subprocess.Popen(
-                [sys.executable, "-P", "-m", "iotrial", *words],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=said,
-                start_new_session=True,
-                pass_fds=(lock,),
-                env=self._environment(),
-                cwd="/",
-                preexec_fn=_ends_with_its_parent,
-            )
+                [sys.executable, "-P", "-m", "iotrial", *self._words(begun=state is not None)],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True,
+                pass_fds=(lock,), env=self._environment(), cwd="/", preexec_fn=_ends_with_its_parent,
+            )  # fmt: skip
             due, ending = time.monotonic(), False
             while program.poll() is None:
-                if not ending and not wanted():
+                if not ending and not self._wanted():
                     ending = True
                     program.terminate()
                 if not ending and time.monotonic() >= due:
-                    due = time.monotonic() + every_s
-                    report(self._blocks())
+                    due = time.monotonic() + self._every_s
+                    self._report(self._blocks())
                 with suppress(subprocess.TimeoutExpired):
                     program.wait(_LOOKED_EVERY_S)
             if program.returncode in _EXPECTED or ending:
@@ -161,12 +137,10 @@ class Trial:
             return text or f"iotrial ended with status {program.returncode}"
 
     def _keep_order(self) -> None:
-        """Write the order, durable before the trial. Raises RequestError if another one is there."""
+        """Write the order. Raises RequestError if another one is there."""
         path, text = self._folder / "order.json", self._order.to_json()
-        if path.exists():
-            if path.read_text("utf-8") != text:
-                raise RequestError("this fleet has run another trial here", hint="begin a new fleet")
-            return
+        if path.exists() and path.read_text("utf-8") != text:
+            raise RequestError("this fleet has run another trial here", hint="begin a new fleet")
         (self._folder / "study.toml").write_text(self._order.text, "utf-8")
         part = path.with_suffix(".part")
         part.write_text(text, "utf-8")
@@ -181,28 +155,15 @@ class Trial:
 
     def _mend(self) -> None:
         """Restore what an interrupted trial has left. Raises IotrialError if that fails."""
-        if not self._left(alone=False):
-            return
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "iotrial", "restore", "--json"],
-            capture_output=True, text=True, check=False, env=self._environment(), cwd="/",
-        )  # fmt: skip
-        if done.returncode and self._left(alone=False):
-            raise IotrialError(
-                f"changes left by an earlier trial could not be undone: {error_in(done.stderr)}",
-                hint="run `iotrial restore` on that host for details",
-            )
+        if _left(alone=False):
+            done = subprocess.run(
+                [sys.executable, "-P", "-m", "iotrial", "restore", "--json"],
+                capture_output=True, text=True, check=False, env=self._environment(), cwd="/",
+            )  # fmt: skip
+            if done.returncode and _left(alone=False):
+                raise IotrialError(f"an earlier trial could not be undone: {error_in(done.stderr)}")
 
-    def _left(self, *, alone: bool = True) -> int:
-        """Return the number of entries in the undo journal. ``alone``: include those left alone, which block no trial."""
-        journal = self._state / "journal"
-        if not journal.is_dir():
-            return 0
-        entries, damaged = Journal(journal).read()
-        return sum(alone or not entry.left_alone for entry in entries) + len(damaged)
-
-    def state(self) -> TrialState | None:
-        """Return the state of the trial in its store, or None if it has none."""
+    def _state(self) -> TrialState | None:
         if not self.store.exists():
             return None
         with Store.open(self.store, read_only=True, checked=False) as store:
@@ -211,17 +172,15 @@ class Trial:
 
     def _blocks(self) -> int:
         """Return the number of finished blocks; 0 while the store is just being made."""
-        with suppress(Exception):
-            connection, _ = connect(self.store, read_only=True, checked=False)
-            try:
-                return int(connection.execute("SELECT count(*) FROM block_end").fetchone()[0])
-            finally:
-                connection.close()
+        with (
+            suppress(Exception),
+            closing(connect(self.store, read_only=True, checked=False)[0]) as connection,
+        ):
+            return int(connection.execute("SELECT count(*) FROM block_end").fetchone()[0])
         return 0
 
     def _packed(self) -> bytes:
-        """Return the packed trial; b"" if there is none."""
-        if self.state() in (None, TrialState.RUNNING):
+        if self._state() in (None, TrialState.RUNNING):
             return b""
         file = io.BytesIO()
         with Store.open(self.store, read_only=True, checked=False) as store:
@@ -229,15 +188,16 @@ class Trial:
         return file.getvalue()
 
     def _environment(self) -> dict[str, str]:
-        """Return the environment of iotrial: this one, without what Dask sets for its own workers."""
+        """Return this environment without what Dask sets for its workers: OMP_NUM_THREADS=1 and others would
+        change what commands on trial do."""
         import dask
 
-        found = dict(os.environ)
+        found = {**os.environ, "IOTRIAL_STORE": str(self.store)}
         for part in ("pre-spawn-environ", "environ"):
             for name, value in dask.config.get(f"distributed.nanny.{part}", {}).items():
                 if found.get(name) == str(value):
-                    del found[name]  # OMP_NUM_THREADS=1 and others would change what commands on trial do
-        return {**found, "IOTRIAL_STORE": str(self.store)}
+                    del found[name]
+        return found
 
 
 def error_in(stderr: str) -> str:
@@ -250,12 +210,18 @@ def error_in(stderr: str) -> str:
     return stderr.strip()[-500:]
 
 
+def _left(*, alone: bool = True) -> int:
+    """Return the number of entries in the undo journal. ``alone``: include those left alone, which block no trial."""
+    journal = state_folder() / "journal"
+    entries, damaged = Journal(journal).read() if journal.is_dir() else ((), ())
+    return sum(alone or not entry.left_alone for entry in entries) + len(damaged)
+
+
 def _locked(descriptor: int) -> bool:
-    try:
+    with suppress(BlockingIOError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _ends_with_its_parent() -> None:

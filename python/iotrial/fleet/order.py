@@ -28,10 +28,9 @@ FLAGS = ("full", "no-controls", "no-account", "no-check", "no-stop", "precise", 
 LABS = ("directory", "image", "guest")
 
 HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-FLEET_ID = re.compile(r"[0-9a-f]{32}")
 
-HostName = Annotated[str, Meta(pattern=rf"^{HOST_NAME.pattern}\Z")]
-_Id = Annotated[str, Meta(pattern=rf"^{FLEET_ID.pattern}\Z")]
+_HostName = Annotated[str, Meta(pattern=rf"^{HOST_NAME.pattern}\Z")]
+_Id = Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")]
 _Words = tuple[Annotated[str, Meta(max_length=4096)], ...]
 
 
@@ -42,7 +41,7 @@ class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     fleet: _Id
-    host: HostName
+    host: _HostName
     seed: _Id
     study: Annotated[str, Meta(pattern=r"^([a-z0-9-]{1,40}/[a-z0-9-]{1,60})?\Z")]
     text: Annotated[str, Meta(max_length=1 << 20)] = ""
@@ -75,32 +74,26 @@ class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Raise RequestError if it uses something that no order may."""
         if bool(self.study) == bool(self.text):
             raise RequestError("an order: expected either a study of the catalogue or the text of one")
-        for name in (*self.options, *self.flags):
-            if name not in (*VALUES, *FLAGS):
-                raise RequestError(f"an order: no option --{name[:40]} can be set for a host")
+        for name in {*self.options, *self.flags} - {*VALUES, *FLAGS}:
+            raise RequestError(f"an order: no option --{name[:40]} can be set for a host")
         if any(lab not in LABS for lab in self.options.get("lab", ())):
             raise RequestError(f"a lab on a host of a fleet is one of {', '.join(LABS)}")
 
 
 def seed_of(fleet_seed: str, host: str) -> str:
-    """Return the seed of one host.
+    """Return the seed of one host, reproducible and independent of other hosts' seeds.
 
     The first 32 hexadecimal digits of the SHA-256 of ``iotrial fleet``, the fleet's seed and the host's name,
-    each on its own line. It is reproducible, and independent of other hosts' seeds.
+    each on its own line.
     """
     return hashlib.sha256(f"iotrial fleet\n{fleet_seed}\n{host}\n".encode()).hexdigest()[:32]
 
 
 class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The user's Dask scheduler. ``address`` is empty where Dask's own configuration names it.
-
-    ``tls_ca``, ``tls_cert`` and ``tls_key`` are paths; without them Dask's configuration has the keys, if any.
-    """
+    """The user's Dask scheduler: address and the paths of CA, certificate and key. Dask's configuration has what is empty."""
 
     address: str = ""
-    tls_ca: str = ""
-    tls_cert: str = ""
-    tls_key: str = ""
+    tls: tuple[str, ...] = ()
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -113,7 +106,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[str, Meta(max_length=200)]
     seed_chosen: bool = False
     scheduler: Scheduler = Scheduler()
-    hosts: tuple[HostName, ...] = ()
+    hosts: tuple[_HostName, ...] = ()
 
     @property
     def id(self) -> str:
@@ -123,9 +116,9 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the order of one host, with its own seed."""
         return msgspec.structs.replace(self.order, host=host, seed=seed_of(self.order.seed, host))
 
-    def write(self, folder: Path | None = None) -> Path:
+    def write(self) -> Path:
         """Write the record durably. Raises StoreError."""
-        path = (folder or records_folder()) / f"{self.id}.json"
+        path = _folder() / f"{self.id}.json"
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with replacing(path, path.with_suffix(".part")) as file:
@@ -134,41 +127,28 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise StoreError(f"writing {path}: {error.strerror}") from error
         return path
 
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Read a record. Raises StoreError if it is not valid."""
-        try:
-            record = decode(read_own(path), cls)
-            record.order.check()
-        except (OSError, msgspec.MsgspecError, RequestError, DamageError, UnicodeDecodeError) as error:
-            raise StoreError(
-                f"the record of fleet {path.stem[:8]} cannot be read: {error}",
-                hint="a fleet that an earlier version began cannot be resumed: begin a new one",
-            ) from error
-        return record
-
-
-def records_folder() -> Path:
-    """Return the folder of fleet records."""
-    return state_folder() / "fleets"
-
 
 def find_record(ref: str) -> Record:
     """Return the fleet with this id or unique prefix, or the ``last`` one.
 
-    Raises UnknownName if there is none, and RequestError if the prefix is ambiguous.
+    Raises UnknownName if there is none, RequestError if the prefix is ambiguous, StoreError if it cannot be read.
     """
-    folder = records_folder()
-    found = sorted(
-        (path for path in (folder.iterdir() if folder.is_dir() else ()) if FLEET_ID.fullmatch(path.stem)
-         and path.suffix == ".json"),
-        key=lambda path: path.lstat().st_mtime_ns,
-    )  # fmt: skip
-    if ref == "last" and found:
-        return Record.read(found[-1])
-    meant = [path for path in found if ref and path.stem.startswith(ref)]
+    paths = sorted(_folder().glob("[0-9a-f]*.json"), key=lambda path: path.lstat().st_mtime_ns)
+    meant = paths[-1:] if ref == "last" else [path for path in paths if ref and path.stem.startswith(ref)]
     if not meant:
-        raise UnknownName("fleet", ref, [path.stem for path in found[-8:]], where=str(folder))
+        raise UnknownName("fleet", ref, [path.stem for path in paths[-8:]], where=str(_folder()))
     if len(meant) > 1:
         raise RequestError(f'several fleets begin with "{ref[:40]}"', hint="give more digits of the id")
-    return Record.read(meant[0])
+    try:
+        record = decode(read_own(meant[0]), Record)
+        record.order.check()
+    except (OSError, msgspec.MsgspecError, ValueError, RequestError, DamageError) as error:
+        raise StoreError(
+            f"the record of fleet {meant[0].stem[:8]} cannot be read: {error}",
+            hint="a fleet that an earlier version began cannot be resumed: begin a new one",
+        ) from error
+    return record
+
+
+def _folder() -> Path:
+    return state_folder() / "fleets"

@@ -18,10 +18,10 @@ from iotrial.cli.run_request import find_study, request_of, resolve_study, sampl
 from iotrial.design.plan import new_seed
 from iotrial.documents import Amount, JsonDocument, JsonObject, json_text
 from iotrial.errors import IotrialError, RequestError
-from iotrial.fleet.cluster import Cluster, checked
+from iotrial.fleet.cluster import Cluster, ip_of
 from iotrial.fleet.collect import Collector
 from iotrial.fleet.conduct import FleetConductor, Phase
-from iotrial.fleet.order import Order, Record, Scheduler
+from iotrial.fleet.order import FLAGS, VALUES, Order, Record, Scheduler
 from iotrial.paths import store_path
 from iotrial.runner.planning import default_folder
 from iotrial.runner.refusals import check_trust
@@ -35,32 +35,12 @@ if TYPE_CHECKING:
     from iotrial.fleet.conduct import Standing
     from iotrial.study.model import Study
 
-#: option parameters that go into an order for each host, with the name they have there
-_ORDER_OPTIONS = {
-    "sets": "set", "conditions": "condition", "lab": "lab", "disk": "disk", "size": "size", "on": "on",
-    "places": "place", "time": "time", "blocks": "blocks", "margin": "margin", "alpha": "alpha",
-    "sample": "sample",
-}  # fmt: skip
-_FLAGS = {
-    "full": "full",
-    "no_controls": "no-controls",
-    "no_account": "no-account",
-    "no_check": "no-check",
-    "no_stop": "no-stop",
-    "precise": "precise",
-    "trust": "trust",
-    "foreign": "foreign",
-}
-#: options that only make sense on one machine or for one report
-_REFUSED = {
-    "device": "--device: a spare disk has to be confirmed on its own machine",
-    "erase": "--erase: a spare disk has to be confirmed on its own machine",
-    "discard_contents": "--discard-contents: a spare disk has to be confirmed on its own machine",
-    "discard_contents_of": "--discard-contents-of: a spare disk has to be confirmed on its own machine",
-    "like": "--like: name the study itself; each host draws its own plan",
-    "copy_from": "--copy-from: each host would need the folder; name one of the host's with --on",
-}
+#: names of the parameters of options that can be given several times
+_SEVERAL = {"set": "sets", "condition": "conditions", "place": "places"}
+#: options that only make sense on one machine
+_REFUSED = ("device", "erase", "discard_contents", "discard_contents_of", "copy_from", "like")
 
+_file = click.Path(exists=True, dir_okay=False, readable=True, resolve_path=True)
 _cluster = in_group("Dask cluster")
 #: of ``fleet run`` and ``fleet resume``
 scheduler_options = with_options(
@@ -69,12 +49,18 @@ scheduler_options = with_options(
         metavar="ADDRESS",
         help="Your Dask scheduler, such as tls://10.0.0.1:8786 (default: as Dask is configured).",
     ),
-    _cluster(
-        "--tls-ca", metavar="FILE", help="Certificate of the authority (default: as Dask is configured)."
-    ),
-    _cluster("--tls-cert", metavar="FILE", help="Certificate of this client."),
-    _cluster("--tls-key", metavar="FILE", help="Its key."),
+    _cluster("--tls-ca", type=_file, help="Certificate of the authority (default: as Dask is configured)."),
+    _cluster("--tls-cert", type=_file, help="Certificate of this client."),
+    _cluster("--tls-key", type=_file, help="Its key."),
 )
+
+
+def scheduler_of(values: dict[str, Any]) -> Scheduler:
+    """Take the scheduler out of the values of options. Raises RequestError unless all files of TLS are named, or none."""
+    files = [values.pop(name) for name in ("tls_ca", "tls_cert", "tls_key")]
+    if any(files) and not all(files):
+        raise RequestError("--tls-ca, --tls-cert and --tls-key belong together: name all three, or none")
+    return Scheduler(values.pop("scheduler") or "", tuple(files) if any(files) else ())
 
 
 @click.command("run", cls=GroupedCommand)
@@ -87,21 +73,12 @@ scheduler_options = with_options(
     help="Sample processors, page cache and device during runs at this interval (10ms to 1min).",
 )
 @json_option
-def command(
-    study: str | None,
-    scheduler: str | None,
-    tls_ca: str | None,
-    tls_cert: str | None,
-    tls_key: str | None,
-    as_json: bool,
-    **values: Any,
-) -> int:
+def command(study: str | None, as_json: bool, **values: Any) -> int:
     """Run a study on every host of your Dask cluster: one trial per host, one verdict over all.
 
     Each host needs a Dask worker with this version of iotrial. Whoever may use the cluster can run programs on its hosts.
     """
-    where = checked(Scheduler(scheduler or "", tls_ca or "", tls_cert or "", tls_key or ""))
-    record, chosen, request = fleet_of(study, values, where)
+    record, chosen, request = fleet_of(study, values, scheduler_of(values))
     consented(chosen, request)
     return conducted(record, as_json=as_json)
 
@@ -111,9 +88,9 @@ def fleet_of(
 ) -> tuple[Record, Study, RunRequest]:
     """Build a new fleet from the options. Raises RequestError and its kin, before anything is changed, for
     what a fleet cannot do."""
-    for name, why in _REFUSED.items():
+    for name in _REFUSED:
         if values.get(name):
-            raise RequestError(f"not possible on a fleet: {why}")
+            raise RequestError(f"--{name.replace('_', '-')} is not possible on a fleet")
     sampling_period(values.get("sample"))
     chosen, request = find_study(study, request_of({**values, "places": (), "erase": ()}))
     if "device" in (request.lab, chosen.lab.kind):
@@ -137,8 +114,8 @@ def fleet_of(
         seed=request.seed or new_seed(),
         study=chosen.name if shipped else "",
         text="" if shipped else chosen.text,
-        options={said: _words(values[name]) for name, said in _ORDER_OPTIONS.items() if values.get(name)},
-        flags=tuple(flag for name, flag in _FLAGS.items() if values.get(name)),
+        options={name: words for name in VALUES if (words := _words(values[_SEVERAL.get(name, name)]))},
+        flags=tuple(name for name in FLAGS if values[name.replace("-", "_")]),
     )
     order.check()
     return Record(order, chosen.name, request.seed is not None, scheduler), chosen, request
@@ -164,7 +141,7 @@ def consented(chosen: Study, request: RunRequest) -> None:
 def conducted(record: Record, *, as_json: bool) -> int:
     """Run a fleet, new or resumed, print how it ended, and return the exit status."""
     cluster = Cluster(record.scheduler)
-    if not cluster.encrypted:
+    if not cluster.address.startswith("tls://") and ip_of(cluster.address) not in ("127.0.0.1", "localhost"):
         warn(f"{cluster.address} uses no TLS: whoever reaches it can run programs on its hosts")
     connections = iter([cluster])  # the first is there already
     with Store.open(store_path()) as store, Held() as held, fleet_view(quiet=as_json) as view:
@@ -232,12 +209,13 @@ class FleetRun(JsonDocument, frozen=True):
 def fleet_run(standing: Standing) -> FleetRun:
     """Build the document of ``--json``."""
     hosts = [
-        Host.of(
-            host,
-            state=host.phase,
-            trial=None if host.trial is None else HostTrial(host.trial, host.trial_id or ""),
-            said=host.said or None,
-            not_put_back=host.left,
+        Host(
+            host.name,
+            host.phase,
+            host.blocks,
+            None if host.trial is None else HostTrial(host.trial, host.trial_id),
+            host.said or None,
+            host.left,
         )
         for host in standing.hosts
     ]
@@ -258,4 +236,4 @@ def _say(standing: Standing, *, as_json: bool) -> None:
 
 
 def _words(value: object) -> tuple[str, ...]:
-    return tuple(map(str, value)) if isinstance(value, tuple | list) else (str(value),)
+    return tuple(map(str, value if isinstance(value, tuple | list) else [value] if value else []))
