@@ -147,7 +147,7 @@ def paced(count: int, folder: Path, *, seconds: float) -> dict[str, float]:
 
         record = Record(Order(FLEET, "unnamed", "0" * 32, "files/permissions"), "files/permissions")
         FleetConductor(
-            lambda: Simulated(Scheduler(address)),
+            Simulated(Scheduler(address)),
             record,
             Collector(store, FLEET, record.name),
             watcher,

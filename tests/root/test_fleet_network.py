@@ -74,7 +74,9 @@ def test_a_host_whose_workers_are_killed_restores_its_settings_and_goes_on_when_
         assert two.states(host) == ["running", "interrupted", "running", "done"]
 
 
-def test_hosts_whose_scheduler_is_killed_restore_their_settings_and_go_on_with_the_next(two: Fleet) -> None:
+def test_hosts_whose_scheduler_is_killed_restore_their_settings_and_are_resumed_with_the_next(
+    two: Fleet,
+) -> None:
     two.workers()
     run = two.run("--time", "25s")
     eventually("both measure", two.measuring, said=lambda: run.said)
@@ -83,10 +85,13 @@ def test_hosts_whose_scheduler_is_killed_restore_their_settings_and_go_on_with_t
     for host in two.net.hosts.values():
         eventually("its trial ends", lambda host=host: restored(host))
         assert two.states(host) == ["running", "interrupted"]
-    eventually("it is missed", lambda: "the scheduler does not answer" in run.said)
+    assert run.wait() == 1, run.said
+    assert "does not answer" in run.said
+    assert "fleet resume" in run.said
     two.start_scheduler()
     two.workers()
-    assert run.wait(300) == 0, run.said
+    again = two.resume()
+    assert again.wait(300) == 0, again.said
     for host in two.net.hosts.values():
         assert two.same(host)
         assert two.states(host) == ["running", "interrupted", "running", "done"]
@@ -130,14 +135,19 @@ def test_hosts_whose_coordinator_is_killed_restore_their_settings_and_lose_nothi
         assert two.states(host) == ["running", "interrupted", "running", "done"]
 
 
-def test_a_trial_that_is_killed_is_mended_and_goes_on(two: Fleet) -> None:
+def test_a_trial_that_is_killed_is_mended_at_once_and_can_be_resumed(two: Fleet) -> None:
     alpha = two.net.hosts["alpha"]
     two.worker(alpha)
-    run = two.run("--time", "30s")
+    run = two.run("--time", "25s")
     eventually("it measures", lambda: two.measuring(alpha), said=lambda: run.said)
     assert journal(two, "alpha")
     kill(alpha, "iotrial", "run")
-    assert run.wait(300) == 0, run.said
+    assert run.wait() == 1, run.said
+    assert "alpha: stopped: iotrial ended with status -9" in run.said
+    assert two.same(alpha)
+    assert restored(alpha)
+    again = two.resume()
+    assert again.wait(300) == 0, again.said
     assert two.same(alpha)
     assert restored(alpha)
     assert two.states(alpha) == ["running", "running", "done"]
@@ -146,7 +156,7 @@ def test_a_trial_that_is_killed_is_mended_and_goes_on(two: Fleet) -> None:
 def test_a_link_that_is_cut_and_mended_costs_nothing(two: Fleet) -> None:
     alpha = two.net.hosts["alpha"]
     two.worker(alpha)
-    run = two.run("--time", "30s")
+    run = two.run("--time", "25s")
     eventually("it measures", lambda: two.measuring(alpha), said=lambda: run.said)
     two.net.cut("alpha")
     had = len(two.own(alpha, "block_end"))

@@ -13,7 +13,7 @@ from iotrial.cli.fleet_view import Table, table
 from iotrial.errors import IotrialError
 from iotrial.fleet.cluster import Lost
 from iotrial.fleet.collect import Collector
-from iotrial.fleet.conduct import BEGINNINGS, FleetConductor, Host, Pace, Phase, Standing
+from iotrial.fleet.conduct import FleetConductor, Host, Pace, Phase, Standing
 from iotrial.fleet.host import Result
 from iotrial.fleet.order import Record, find_record
 from iotrial.report.text import Console
@@ -67,7 +67,7 @@ def conducted(
 ) -> dict[str, Host]:
     collector = Collector(store, FLEET, "example")
     standing = FleetConductor(
-        lambda: cluster,  # type: ignore[arg-type, return-value]
+        cluster,  # type: ignore[arg-type]
         record, collector, messages or Messages(), stopped=stopped, pace=QUICK,
     ).run()  # fmt: skip
     return {host.name: host for host in standing.hosts}
@@ -159,23 +159,7 @@ def test_resume_waits_for_the_hosts_of_the_fleet_and_not_for_those_that_are_done
     assert [task.order.host for task in cluster.started] == ["beta"]
 
 
-def test_a_scheduler_that_comes_back_has_its_hosts_started_again(
-    store: Store, finished: Callable[..., Result]
-) -> None:
-    cluster = FakeCluster({ALPHA: [None, finished("alpha")]})
-
-    def away(looks: int) -> None:
-        cluster.away = 2 <= looks < 6
-
-    cluster.looked = away
-    messages = Messages()
-    found = conducted(store, cluster, messages)
-    assert found["alpha"].phase is Phase.DONE
-    assert messages.has("the scheduler does not answer; hosts end their trials")
-    assert messages.has("the scheduler is back")
-
-
-def test_a_scheduler_that_stays_away_ends_the_run(store: Store) -> None:
+def test_a_scheduler_that_does_not_answer_ends_the_run(store: Store) -> None:
     cluster = FakeCluster({ALPHA: [None]})
 
     def away(looks: int) -> None:
@@ -186,14 +170,14 @@ def test_a_scheduler_that_stays_away_ends_the_run(store: Store) -> None:
         conducted(store, cluster)
 
 
-def test_a_trial_that_is_cut_off_is_started_again_and_not_for_ever(
+def test_a_trial_that_was_cut_off_is_stopped_and_its_blocks_are_kept(
     store: Store, finished: Callable[..., Result]
 ) -> None:
     outcome = finished("alpha", TrialState.INTERRUPTED, "it ended with status -9")
-    cluster = FakeCluster({ALPHA: [outcome] * 9})
-    found = conducted(store, cluster)
+    found = conducted(store, FakeCluster({ALPHA: [outcome]}))
     assert (found["alpha"].phase, found["alpha"].said) == (Phase.STOPPED, "it ended with status -9")
-    assert len(cluster.started) == 1 + BEGINNINGS
+    assert found["alpha"].blocks == 3
+    assert status(found) == 1
 
 
 def test_a_host_that_lies_or_fails_is_named_and_the_others_go_on(

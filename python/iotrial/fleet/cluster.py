@@ -72,8 +72,7 @@ class Cluster:
 
     def workers(self) -> tuple[str, ...]:
         """Return the addresses of the workers that the scheduler has now."""
-        if self._client.status != "running":
-            raise Lost(f"the scheduler {self.address} does not answer")
+        self._check()
         return tuple(self._sync(self._client.scheduler.ncores, workers=None))
 
     def facts(self, workers: Sequence[str]) -> dict[str, Facts]:
@@ -87,6 +86,7 @@ class Cluster:
 
     def start(self, order: Order, worker: str, key: str, every_s: float, done: Callable[[], None]) -> Any:
         """Submit the task of a host to one worker; ``done`` is called in another thread when it has ended."""
+        self._check()
         task = self._client.submit(
             host.measure, order.to_json(), every_s,
             key=key, workers=[worker], allow_other_workers=False, pure=False, retries=0,
@@ -137,6 +137,12 @@ class Cluster:
 
         found = zip(workers, self._sync(every), strict=True)
         return {worker: one for worker, one in found if not isinstance(one, OSError | TimeoutError | None)}
+
+    def _check(self) -> None:
+        if self._client.status != "running":
+            raise Lost(
+                f"the scheduler {self.address} does not answer; the hosts end their trials and restore"
+            )
 
     def _sync(self, function: Callable[..., Any], **words: Any) -> Any:
         try:

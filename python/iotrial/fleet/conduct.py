@@ -25,8 +25,6 @@ from iotrial.fleet.order import HOST_NAME, Record
 from iotrial.store.states import TrialState
 from iotrial.terminal import escape
 
-BEGINNINGS = 3  # retries of a trial that is interrupted repeatedly without a new block
-
 
 class Phase(StrEnum):
     """State of a host as its coordinator sees it."""
@@ -46,7 +44,11 @@ class Phase(StrEnum):
         return self not in (Phase.JOINING, Phase.MEASURING, Phase.LOST)
 
 
-_ENDINGS = {TrialState.DONE: Phase.DONE, TrialState.INVALID: Phase.INVALID, TrialState.FAILED: Phase.FAILED}
+_ENDINGS: dict[TrialState | None, Phase] = {
+    TrialState.DONE: Phase.DONE,
+    TrialState.INVALID: Phase.INVALID,
+    TrialState.FAILED: Phase.FAILED,
+}
 
 
 @dataclass(slots=True)
@@ -65,7 +67,6 @@ class Host:
     key: str = ""
     worker: str = ""
     joined: bool = False
-    beginnings: int = 0
     lost_since: float = field(default_factory=time.monotonic)
 
 
@@ -103,11 +104,11 @@ class Pace:
 
 
 class FleetConductor:
-    """Runs one fleet. ``connect`` returns a new connection to the cluster, or raises Lost."""
+    """Runs one fleet, until its end."""
 
     def __init__(
         self,
-        connect: Callable[[], Cluster],
+        cluster: Cluster,
         record: Record,
         collector: Collector,
         watcher: FleetWatcher,
@@ -115,14 +116,12 @@ class FleetConductor:
         stopped: Callable[[], bool] = lambda: False,
         pace: Pace | None = None,
     ) -> None:
-        self._connect, self._record, self._collector, self._watcher = connect, record, collector, watcher
+        self._cluster, self._record, self._collector, self._watcher = cluster, record, collector, watcher
         self._stopped, self._pace = stopped, pace or Pace()
         self._began = time.monotonic()
-        self._cluster: Cluster | None = None
         self._asked: dict[str, Facts] = {}  # by worker
-        self._looking: Future[tuple[Cluster, dict[str, Facts]]] | None = None
+        self._looking: Future[dict[str, Facts]] | None = None
         self._look_due = self._shown = 0.0
-        self._lost_since: float | None = None
         self._stopping_since: float | None = None
         self._arrived: SimpleQueue[Any] = SimpleQueue()
         self._warned: set[str] = set()
@@ -135,14 +134,14 @@ class FleetConductor:
     def run(self) -> Standing:
         """Run until every host is done, failed or left out, or until ``stopped`` returns true.
 
-        Raises Lost if the scheduler stays away, IotrialError if no worker ever appears, and StoreError if the
-        coordinator's own store fails. Tasks that still run are then cancelled.
+        Raises Lost if the scheduler does not answer, IotrialError if no worker ever appears, and StoreError if
+        the coordinator's own store fails. Tasks that still run are then cancelled.
         """
         pool = ThreadPoolExecutor(1, thread_name_prefix="cluster")
         try:
-            self._cluster = self._opened()
+            self._cluster.subscribe(self._record.id, self._arrived.put)
             while not self._over():
-                self._turn(pool, self._cluster)
+                self._turn(pool)
                 if time.monotonic() - self._shown >= max(0.5, 0.005 * len(self._hosts)):
                     self._shown = time.monotonic()
                     self._watcher.update(self.standing())
@@ -151,8 +150,7 @@ class FleetConductor:
                 self._give_up(host)
                 host.phase = host.phase if host.phase.over else Phase.STOPPED
             pool.shutdown(wait=False, cancel_futures=True)
-            if self._cluster is not None:
-                self._cluster.close()
+            self._cluster.close()
         return self.standing()
 
     def standing(self) -> Standing:
@@ -160,25 +158,19 @@ class FleetConductor:
         hosts = [host for _, host in sorted(self._hosts.items())]
         return Standing(self._record.id, self._record.name, time.monotonic() - self._began, hosts)
 
-    def _turn(self, pool: ThreadPoolExecutor, cluster: Cluster) -> None:
+    def _turn(self, pool: ThreadPoolExecutor) -> None:
         now = time.monotonic()
         if self._stopping_since is None and self._stopped():
             self._stopping_since = now
             self._watcher.say("telling all hosts to stop and undo their changes")
             going = [(host.worker, host.key) for host in self._hosts.values() if host.task is not None]
-            pool.submit(cluster.end, going)
+            pool.submit(self._cluster.end, going)
         if self._looking is None and now >= self._look_due and self._stopping_since is None:
-            self._looking = pool.submit(self._look, cluster)
+            self._looking = pool.submit(self._look)
         if self._looking is not None and self._looking.done():
             looking, self._looking = self._looking, None
             self._look_due = now + self._pace.look_s * max(1.0, len(self._hosts) / 100)
-            try:
-                self._cluster, facts = looking.result()
-                if self._cluster is not cluster:  # Dask cancels the tasks of a client that it has lost
-                    self._drop_all()
-                self._seen(facts)
-            except Lost as error:
-                self._scheduler_lost(error)
+            self._seen(looking.result())
         try:
             self._take(self._arrived.get(timeout=self._pace.tick_s))
             while True:
@@ -200,29 +192,16 @@ class FleetConductor:
 
     # who is there
 
-    def _opened(self) -> Cluster:
-        cluster = self._connect()
-        cluster.subscribe(self._record.id, self._arrived.put)
-        return cluster
-
-    def _look(self, cluster: Cluster) -> tuple[Cluster, dict[str, Facts]]:
-        """Return the connection, which may be a new one, and the facts of the workers. Runs in the pool's thread."""
-        try:
-            workers = cluster.workers()
-        except Lost:
-            cluster.close()
-            cluster = self._opened()
-            workers = cluster.workers()
+    def _look(self) -> dict[str, Facts]:
+        """Return the facts of the workers that are there. Runs in the pool's thread."""
+        workers = self._cluster.workers()
         known = {worker: facts for worker, facts in self._asked.items() if worker in workers}
         new = [worker for worker in workers if worker not in known]
-        self._asked = {**known, **(cluster.facts(new) if new else {})}
-        return cluster, self._asked
+        self._asked = {**known, **(self._cluster.facts(new) if new else {})}
+        return self._asked
 
     def _seen(self, facts: dict[str, Facts]) -> None:
         """Start tasks on hosts that are new or back, and miss those that are gone."""
-        if self._lost_since is not None:
-            self._lost_since = None
-            self._watcher.say("the scheduler is back")
         present = self._named(facts)
         new = tuple(sorted(set(present) - set(self._hosts)))
         if new:
@@ -259,20 +238,9 @@ class FleetConductor:
                 )
         return present
 
-    def _scheduler_lost(self, error: Lost) -> None:
-        if self._lost_since is None:
-            self._lost_since = time.monotonic()
-            self._watcher.say(
-                "the scheduler does not answer; hosts end their trials and restore their settings"
-            )
-            self._drop_all()
-        elif time.monotonic() - self._lost_since > self._pace.leave_out_s:
-            raise error
-
     # one host
 
     def _start(self, host: Host, worker: str) -> None:
-        assert self._cluster is not None
         key = f"iotrial-{host.name}-{uuid.uuid4().hex}"
         every_s = self._pace.report_s * max(1.0, len(self._hosts) / self._pace.often)
         order = self._record.order_for(host.name)
@@ -293,14 +261,13 @@ class FleetConductor:
         host.phase = Phase.MEASURING
         blocks = message.get("blocks")
         if isinstance(blocks, int) and host.blocks < blocks < 2**31:
-            host.blocks, host.beginnings = blocks, 0
+            host.blocks = blocks
 
     def _ended(self, host: Host) -> None:
         """Store what a task returned, and decide how to go on with its host."""
-        assert self._cluster is not None
-        state = None
         try:
             problem, host.left, packed = self._cluster.result(host.task)
+            state = None
             if packed:
                 state = self._collector.add(self._record.order_for(host.name), packed).state
                 self._stored(host)
@@ -311,17 +278,9 @@ class FleetConductor:
         except IotrialError as error:
             self._end(host, Phase.FAILED, error.message)
         else:
-            if state in _ENDINGS:
-                self._end(host, _ENDINGS[state], problem)
-            elif self._stopping_since is not None:
-                self._end(host, Phase.STOPPED, "")
-            elif state is None:
-                self._end(host, Phase.FAILED, problem or "its process ended before the trial started")
-            elif host.beginnings >= BEGINNINGS:
-                self._end(host, Phase.STOPPED, problem or "interrupted too many times")
-            else:
-                host.beginnings += 1
-                self._drop(host, problem or "its trial was interrupted")
+            early = state is None and self._stopping_since is None
+            phase = Phase.FAILED if early else _ENDINGS.get(state, Phase.STOPPED)
+            self._end(host, phase, problem or ("it ended before the trial began" if early else ""))
 
     def _stored(self, host: Host) -> None:
         stored = self._collector.trials()[host.name]
@@ -332,13 +291,8 @@ class FleetConductor:
         self._give_up(host)
         host.phase, host.lost_since, host.said = Phase.LOST, time.monotonic(), why
 
-    def _drop_all(self) -> None:
-        for host in self._hosts.values():
-            if host.task is not None:
-                self._drop(host, "the connection to the scheduler was lost")
-
     def _give_up(self, host: Host) -> None:
-        if host.task is not None and self._cluster is not None:
+        if host.task is not None:
             self._cluster.cancel(host.task)
         host.task = None
 

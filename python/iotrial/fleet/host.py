@@ -130,6 +130,7 @@ class Trial:
                     self._report(self._blocks())
                 with suppress(subprocess.TimeoutExpired):
                     program.wait(_LOOKED_EVERY_S)
+            self._mend()  # if it was killed
             if program.returncode in _EXPECTED or ending:
                 return ""
             said.seek(0)

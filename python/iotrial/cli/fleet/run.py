@@ -143,18 +143,11 @@ def conducted(record: Record, *, as_json: bool) -> int:
     cluster = Cluster(record.scheduler)
     if not cluster.address.startswith("tls://") and ip_of(cluster.address) not in ("127.0.0.1", "localhost"):
         warn(f"{cluster.address} uses no TLS: whoever reaches it can run programs on its hosts")
-    connections = iter([cluster])  # the first is there already
     with Store.open(store_path()) as store, Held() as held, fleet_view(quiet=as_json) as view:
         collector = Collector(store, record.id, record.name, seed_chosen=record.seed_chosen)
         record.write()
         view.say(f"fleet {record.id}: {record.name}")
-        conductor = FleetConductor(
-            lambda: next(connections, None) or Cluster(record.scheduler),
-            record,
-            collector,
-            view,
-            stopped=lambda: held.pending is not None,
-        )
+        conductor = FleetConductor(cluster, record, collector, view, stopped=lambda: held.pending is not None)
         try:
             standing = conductor.run()
         except IotrialError as error:
