@@ -72,12 +72,14 @@ class RunRequest:
     copy_from: str | None = None
     #: agrees to changes of a machine in use
     yes: bool = False
+    #: compares fewer levels if the time is too short for all
+    fewer: bool = False
 
 
 #: options that are fields of the same name
 _FIELDS = (
     "full", "lab", "disk", "on", "size", "time", "blocks", "margin", "alpha", "no_stop", "precise", "trust", "foreign", "yes",
-    "like",
+    "like", "fewer",
 )  # fmt: skip
 
 
