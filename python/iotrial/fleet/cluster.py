@@ -117,7 +117,7 @@ class Cluster:
     def cancel(self, task: Any) -> None:
         """Give up a task: its host ends its trial and restores everything."""
         with suppress(Exception):
-            self._client.cancel([task], force=True)
+            task.release()  # unlike cancel(), it does not wait for a scheduler that is gone
 
     def close(self) -> None:
         """Disconnect. Dask then cancels the tasks."""
