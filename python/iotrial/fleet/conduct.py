@@ -137,7 +137,7 @@ class FleetConductor:
         Raises Lost if the scheduler does not answer, IotrialError if no worker ever appears, and StoreError if
         the coordinator's own store fails. Tasks that still run are then cancelled.
         """
-        pool = ThreadPoolExecutor(1, thread_name_prefix="cluster")
+        pool = ThreadPoolExecutor(2, thread_name_prefix="cluster")  # a look that hangs delays no stop
         try:
             self._cluster.subscribe(self._record.id, self._arrived.put)
             while not self._over():
