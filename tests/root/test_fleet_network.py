@@ -143,7 +143,7 @@ def test_a_trial_that_is_killed_is_mended_at_once_and_can_be_resumed(two: Fleet)
     assert journal(two, "alpha")
     kill(alpha, "iotrial", "run")
     assert run.wait() == 1, run.said
-    assert "alpha: stopped: iotrial ended with status -9" in run.said
+    assert "alpha: stopped: iotrial was killed by signal 9" in run.said
     assert two.same(alpha)
     assert restored(alpha)
     again = two.resume()

@@ -133,6 +133,8 @@ class Trial:
             self._mend()  # if it was killed
             if program.returncode in _EXPECTED or ending:
                 return ""
+            if program.returncode < 0:
+                return f"iotrial was killed by signal {-program.returncode}"
             said.seek(0)
             text = error_in(said.read()[-20_000:].decode(errors="replace"))
             return text or f"iotrial ended with status {program.returncode}"
