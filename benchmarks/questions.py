@@ -28,7 +28,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 PAIRS = 12
-SYSCTLS = ("dirty_ratio", "dirty_bytes")
+SYSCTLS = ("dirty_ratio", "dirty_bytes", "swappiness")
 SYSFS = "/sys/block/$DEV/queue"
 
 
@@ -156,6 +156,51 @@ QUESTIONS = (
         (remount("commit=5"), remount("commit=60")),
         ("echo x >> note.txt",),
     ),
+    Question(
+        "requests",
+        "Does a longer queue (nr_requests) halve the time of dd?",
+        "geekdaxue.co/read/neethan@qaqf54/zxn7pp",
+        "block.nr_requests=32,128",
+        "dd if=/dev/zero of=test bs=1M count=64 conv=fsync",
+        (f"echo 32 > {SYSFS}/nr_requests", f"echo 128 > {SYSFS}/nr_requests"),
+        ("dd if=/dev/zero of=test bs=1M count=64 conv=fsync",),
+    ),
+    Question(
+        "locale",
+        "Does LC_ALL=C make grep in a large ASCII file faster than UTF-8?",
+        "inmotionhosting.com/support/website/speed-up-grep-searches-with-lc-all",
+        "-L locale C.UTF-8,C",
+        "sh -c 'LC_ALL={locale} grep -ci n[ae]edle big.bin || true'",
+        ("true", "true"),
+        tuple(f"LC_ALL={one} grep -ci n[ae]edle big.bin || true" for one in ("C.UTF-8", "C")),
+    ),
+    Question(
+        "bs",
+        "Does bs really improve the speed of dd?",
+        "serveraide.com/does-the-bs-option-in-dd-really-improve-the-speed-507",
+        "-L bs 512,1M",
+        "dd if=big.bin of=/dev/null bs={bs}",
+        ("true", "true"),
+        ("dd if=big.bin of=/dev/null bs=512", "dd if=big.bin of=/dev/null bs=1M"),
+    ),
+    Question(
+        "wal",
+        "Is WAL faster than a rollback journal for single inserts into SQLite?",
+        "sqlprostudio.com/blog/50-how-to-improve-sqlite-insert-performance",
+        "-L mode delete,wal",
+        "sh inserts.sh {mode}",
+        ("true", "true"),
+        ("sh inserts.sh delete", "sh inserts.sh wal"),
+    ),
+    Question(
+        "swappiness",
+        "Should vm.swappiness be 10?",
+        "askubuntu.com/questions/184217",
+        "vm.swappiness=60,10",
+        "md5sum big.bin",
+        ("sysctl -qw vm.swappiness=60", "sysctl -qw vm.swappiness=10"),
+        ("md5sum big.bin",),
+    ),
 )
 
 
@@ -224,6 +269,9 @@ def fill(folder: Path) -> None:
     sh("sqlite3 data.db 'pragma journal_mode=wal; create table t (a, b);'", folder)
     inserts = "".join(f"insert into t values ({n}, 'x');\n" for n in range(20))
     (folder / "commits.sh").write_text(f"sqlite3 data.db <<END\npragma synchronous=$1;\n{inserts}END\n")
+    for mode in ("delete", "wal"):
+        sh(f"sqlite3 {mode}.db 'pragma journal_mode={mode}; create table t (a, b);'", folder)
+    (folder / "inserts.sh").write_text(f"sqlite3 $1.db <<END\n{inserts}END\n")
     sh("sync", folder)
 
 
@@ -275,7 +323,7 @@ def head() -> str:
     model = next(
         x for x in Path("/proc/cpuinfo").read_text().splitlines() if x.startswith("model name")
     ).partition(": ")[2]
-    return f"""# Ten public questions, each answered by one line
+    return f"""# Public questions, each answered by one line
 
 Asked by `iotrial try` and by a plain loop of {PAIRS} pairs in random order ([questions.py](questions.py)); ext4 on a loop
 device, {os.cpu_count()} x {model}, Linux {platform.release()}, {datetime.now(UTC):%Y-%m-%d}. One trial each; what it

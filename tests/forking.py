@@ -23,7 +23,7 @@ import iotrial.cli as cli
 
 #: packages that verbs import late and that are slow to import
 PACKAGES = ("audits", "cli", "design", "guest", "lab", "probe", "report", "runner", "stats", "store", "study")
-LATE = ("jinja2", "matplotlib.figure", "matplotlib.backends.backend_svg")
+LATE = ("jinja2",)
 
 Order = dict[str, Any]
 

@@ -66,14 +66,19 @@ def claims_page(claims: Sequence[Judged], answers: Mapping[str, str], unanswered
         f"{counted(len(_once(claims)), 'published claim')} in {counted(trials, 'trial')} of [the catalogue](catalogue.md): "
         f"{_counted(_once(claims))}.",
         "",
-        "Each study was tried once, on the machine that its page names. A claim that several conditions or trials judge counts",
-        "once above, as the first of them that could. Brackets hold the interval; numbers in parentheses are [sources](#sources).",
+        "Each study was tried once, on the machine that its page names. A claim that several conditions or trials judge",
+        "counts once above, as the first that could. Brackets hold the interval, parentheses the [sources](#sources).",
         "A trial *cannot say* whether a claim is right where it measured something else than was published, or where its",
         "interval is too wide; its page says which. A claim about a kind of disk may be judged on a model of that kind:",
         "*modelled*. [METHOD.md](../METHOD.md) has the rules. `make findings` writes this page.",
     ]
     for family, of_family in groupby(claims, key=lambda one: one.study.partition("/")[0]):
-        lines += ["", f"## {family}", "", *table_head(("question", "published", "found here", "where", "verdict"))]
+        lines += [
+            "",
+            f"## {family}",
+            "",
+            *table_head(("question", "published", "found here", "where", "verdict")),
+        ]
         for _, group in groupby(of_family, key=lambda one: one.study):
             lines += [_question(list(group), answers, sources)]
     for outcome, text in ANSWERS.items():

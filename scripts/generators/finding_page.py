@@ -50,25 +50,6 @@ MOST_CLAIMS, MOST_REASONS = 1, 2
 MOST_SIZES = 2
 #: points of a curve within a run, half of those in a report: the picture is kept in the repository
 CURVE_POINTS = 40
-#: shorter words for the index
-_BRIEF = (
-    (re.compile(r"( in (?:all \d+|both) conditions) \([^()]*\)"), r"\1"),
-    (re.compile(r" \(effects from [^()]* remain possible\)(?=.*\. Largest effect: )"), ""),
-    (re.compile(r"undecided\. Effects from ([^()]*?) remain possible"), r"undecided, within \1"),
-    (re.compile(r"effects from ([^()]*?) remain possible"), r"within \1"),
-    (re.compile(r"^\d+ comparisons: "), ""),
-    (re.compile(r"[.;] [Ll]argest effect: "), "; most: "),
-    (
-        re.compile(
-            r"differences beyond (\S+ %|the margin) are excluded in (\d+) of \2 comparisons; widest interval "
-        ),
-        r"within \1, widest interval ",
-    ),
-    (re.compile(r", differences beyond (\S+ %) are excluded"), r", within \1"),
-    (re.compile(r": it takes "), ": "),
-)
-#: sizes of a count in brackets: "faster in 2 (most: -8.2 % [-13.2, -4.3], workload bulk)"
-_SIZES = re.compile(r"(?<=\d|s) \((?!within)(?:most: )?[-+.\d]+ (?:%|times)[^()]*\)")
 #: a number of the trial, in an explanation written by hand
 _MEASURED = re.compile(r"\{([^{}]+)\}")
 NO_MECHANISM = "*Nobody has written down yet why.*"
@@ -156,16 +137,6 @@ def shown_effects(document: Document) -> tuple[EffectRow, ...]:
     return tuple(rows[place] for place in sorted(ranked[:MOST_ROWS]))
 
 
-def answer_in_brief(answer: str) -> str:
-    """Shorten an answer for a cell of the index: without names of conditions; of three sizes or more, the first."""
-    for long, short in _BRIEF:
-        answer = long.sub(short, answer)
-    sizes = [match.span() for match in _SIZES.finditer(answer)]
-    for start, end in reversed(sizes[1:] if len(sizes) > MOST_SIZES else []):
-        answer = answer[:start] + answer[end:]
-    return answer
-
-
 def _lines(
     document: Document, packed: str, figure: str, curves: str, mechanism: str | None, *, changed: bool
 ) -> Iterator[str]:
@@ -175,7 +146,12 @@ def _lines(
     if document.facts:
         answer = f"The tables below show it for each call. Counted: {answer}"
     name = packed.removeprefix("docs/catalogue/").removesuffix(".iotrial")
-    yield from (f"# {escaped(question_of(document.trial.header.study, name))}", "", f"**{escaped(answer)}**", "")
+    yield from (
+        f"# {escaped(question_of(document.trial.header.study, name))}",
+        "",
+        f"**{escaped(answer)}**",
+        "",
+    )
     if summary.risk:
         yield from (f"⚠ {escaped(summary.risk)}", "")
     if len(document.primary) > MOST_ROWS and len(summary.by_level) > 1 and not document.facts:
@@ -206,7 +182,13 @@ def filled(text: str, document: Document) -> str:
             for row in document.evidence
             if row.metric == metric
             and all(
-                part in (row.treatment, *row.treatment.split("+"), *row.condition.labels.values(), row.condition.workload)
+                part
+                in (
+                    row.treatment,
+                    *row.treatment.split("+"),
+                    *row.condition.labels.values(),
+                    row.condition.workload,
+                )
                 for part in parts
             )
         ]

@@ -138,7 +138,7 @@ def points(drawn: str) -> list[float]:
 
 
 def test_the_first_turned_picture_is_the_still_one(matrix: Path, tmp_path: Path) -> None:
-    """Compare the corners of the squares as matplotlib drew them with those that the script draws from the
+    """Compare the corners of the squares of the still picture with those that the script draws from the
     same angle."""
     corners = "[...document.querySelector('.three svg').querySelectorAll('path')].map(path => path.getAttribute('d'))"
     with Browser(tmp_path / "profile") as browser:
@@ -161,6 +161,37 @@ def test_the_first_turned_picture_is_the_still_one(matrix: Path, tmp_path: Path)
         ]
     assert len(still) == len(turned) == 8 * (1 + 2), "the floor, and one square twice"
     assert turned == pytest.approx(still, abs=0.6)
+
+
+#: JavaScript: of each chart that is shown, the scale at which it is shown, and the box of each text with its words
+TEXTS = """[...document.querySelectorAll('figure svg')].filter(svg => svg.getBoundingClientRect().width > 0).map(svg =>
+    [svg.getBoundingClientRect().width / svg.viewBox.baseVal.width, svg.viewBox.baseVal.width, svg.viewBox.baseVal.height,
+     [...svg.querySelectorAll('text')].map(text => { const box = text.getBBox();
+        return [parseFloat(getComputedStyle(text).fontSize), box.x, box.y, box.width, box.height, text.textContent]; })])"""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_all_text_of_charts_has_11_to_14_pixels_stays_inside_and_apart(
+    plain: Path, matrix: Path, tmp_path: Path, width: int
+) -> None:
+    with Browser(tmp_path / "profile", width=width) as browser:
+        for page in (plain, matrix):
+            browser.open(page)
+            browser.run("document.querySelectorAll('details').forEach(one => one.open = true)")
+            charts = browser.run(TEXTS)
+            assert len(charts) >= 3
+            for scale, wide, high, texts in charts:
+                for size, x, y, w, h, words in texts:
+                    assert 11 <= size * scale <= 14, words
+                    assert x >= -1, words
+                    assert x + w <= wide + 1, words
+                    assert y + 2 >= -2, words
+                    assert y + h <= high + 3, words
+                for n, (_, x, y, w, h, words) in enumerate(texts):
+                    for _, x2, y2, w2, h2, other in texts[:n]:  # heights of boxes hold the line's leading
+                        across = min(x + w, x2 + w2) - max(x, x2) > 1
+                        down = min(y + h, y2 + h2) - max(y, y2) > 3
+                        assert not (across and down), (words, other)
 
 
 @pytest.mark.parametrize("dark", [False, True])

@@ -102,11 +102,13 @@ def test_the_metric_of_a_running_live_trial_is_drawn_over_time(path: Path) -> No
         page = server.get(f"/trials/{number}").text
     figure = page.split("Newest windows", 1)[1].split("</figure>", 1)[0]
     wide = figure.split("</svg>", 1)[0]
-    assert wide.count("<circle") == 4
-    assert wide.count('class="change"') == 2  # none to bfq and back
+    assert wide.count('class="rule"') == 2  # none to bfq and back
     assert ">8 ms<" in wide
     assert "&lt;bfq&gt;" in wide
-    heights = [float(cy) for cy in re.findall(r'<circle cx="[\d.]+" cy="([\d.]+)"', wide)]
+    line = re.search(r'class="line" d="M([^"]*)"', wide)
+    assert line is not None
+    heights = [float(point.split()[1]) for point in line[1].split("L")]
+    assert len(heights) == 4
     assert heights[1] < heights[2] < heights[3] < heights[0]  # 9, 8, 3 and 2 ms
 
 

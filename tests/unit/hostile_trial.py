@@ -1,4 +1,4 @@
-"""A trial with attacks in every text: on terminals, rich, Markdown, HTML, SVG, matplotlib, JSON and file names.
+"""A trial with attacks in every text: on terminals, rich, Markdown, HTML, SVG, JSON and file names.
 
 It is built from frozen values and bypasses the checks of the study reader, because a stored or imported trial
 never went through them. A number makes each text unique, so that the report's own logic still works.

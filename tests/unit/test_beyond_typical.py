@@ -315,7 +315,7 @@ def on_the_first_screen(made: Document) -> str:
 
 def test_the_headline_says_what_the_verdict_covers_and_a_note_what_could_be_unseen() -> None:
     made = document([NONE])
-    assert made.summary.headline.endswith("differences beyond 3 % are excluded.")
+    assert made.summary.headline.endswith("within 3 %.")
     assert "as fast as 0777 in typical runs" in made.summary.headline
     assert "none in 100 of either; stalls rarer than 1 in 5 runs would not be seen" in on_the_first_screen(
         made

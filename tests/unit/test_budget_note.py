@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from factorial_trials import conducted
+
 from iotrial.design.plan import Plan
 from iotrial.runner.quick_study import Wish, setting_of, study_text
 from iotrial.runner.trial import budget_note, fewer_levels
@@ -74,3 +76,12 @@ def test_of_several_settings_what_was_named_first_is_kept_and_the_rest_held_at_t
     runs, fewer_runs = (len(one.block(one.conditions[0], 0).runs) for one in (plan, shorter))
     assert budget_note(shorter, fitting, round_s=1.0, rounds=5 * runs // fewer_runs, spent_s=0.0) is None
     assert fewer_levels(plan, spec, 2) is None  # nothing fits
+
+
+def test_the_plan_of_a_command_line_does_not_claim_files_of_the_lab() -> None:
+    """The command's own files are what it reads; the lab's one small file is not used."""
+    text = study_text(Wish(settings=("vm.swappiness=10,60",), parameters=(), commands=(("cat", "own.log"),)))
+    study = read_study(text, "the command line", trusted=True)
+    rows = dict(conducted(study, lambda _: 0.0, blocks=3).plan)
+    assert rows["Workload: command"] == "command cat own.log"
+    assert "chosen at random" not in rows["Files"]

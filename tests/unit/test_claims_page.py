@@ -100,7 +100,9 @@ def test_a_claim_of_two_trials_counts_once_as_the_one_that_could_judge_it() -> N
 
 
 def test_a_study_of_the_tool_itself_is_no_published_question() -> None:
-    text = page([judged("block/model", FASTER, claim("it is")), judged("raid/b", FASTER, claim("so is this"))])
+    text = page(
+        [judged("block/model", FASTER, claim("it is")), judged("raid/b", FASTER, claim("so is this"))]
+    )
     assert "block/model" not in text
     assert text.splitlines()[2].startswith("1 published claim")
 

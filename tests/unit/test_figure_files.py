@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import io
 import json
 import re
 from collections.abc import Callable
@@ -16,18 +15,16 @@ import jsonschema
 import pytest
 from hostile_trial import ATTACKS, STEERING
 from matrix_trials import conducted, text
-from PIL import Image
 from report_fixtures import CONDITIONS, all_equivalent, document, effect, factor, study
 from store_examples import filled
 
 from iotrial.cli import cli
 from iotrial.errors import RequestError, StoreError
 from iotrial.report.document import Document
+from iotrial.report.figure import svg_of
 from iotrial.report.figure_files import INDEX, LIST, write_figures
 from iotrial.report.figures import draw_figures
 from iotrial.report.jsonreport import report_json
-from iotrial.report.plots.alone import png_of, svg_of
-from iotrial.report.plots.canvas import LIGHT
 from iotrial.stats.model import Verdict
 from iotrial.store import Store
 from iotrial.study.model import Role
@@ -57,13 +54,13 @@ def digests(folder: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
 
 
-def test_every_figure_has_three_files_of_one_stable_name(folder: Path) -> None:
+def test_every_figure_has_two_files_of_one_stable_name(folder: Path) -> None:
     names = {
         "effects",
         "runs-cache-cold-size-4-KiB",
         "distribution-cache-cold-size-4-KiB",
     }
-    wanted = {f"{name}.{kind}" for name in names for kind in ("svg", "png", "csv")}
+    wanted = {f"{name}.{kind}" for name in names for kind in ("svg", "csv")}
     assert {path.name for path in folder.iterdir()} == wanted | {INDEX, LIST}
 
 
@@ -76,29 +73,15 @@ def test_an_svg_stands_alone_on_light_paper(folder: Path) -> None:
         assert "var(--" not in text
         links = re.findall(r'(?:href|src)="([^"]*)"', text) + re.findall(r"url\(([^)]*)\)", text)
         assert all(link.startswith("#") for link in links)
-        paper = next(iter(root.iter(f"{SVG}path")))
-        assert "fill: #ffffff" in (paper.get("style") or "")
+        paper = next(iter(root.iter(f"{SVG}rect")))
+        assert paper.get("fill") == "#fff"
+        assert paper.get("width") == root.get("width")
         assert root.findtext(f"{SVG}title")
-        colours = set(re.findall(r"(?:fill|stroke): (#\w+)", text))
-        assert colours <= set(LIGHT.values())
+        colours = set(re.findall(r'(?:fill|stroke)="(#\w+)"', text))
+        assert colours <= set(re.findall(r"--[\w-]+:(#\w+)", CSS.read_text().split("@media")[0]))
     words = "".join(ElementTree.parse(folder / "runs-cache-cold-size-4-KiB.svg").getroot().itertext())
     assert "0777 (reference)" in words, "a picture alone needs its key"
     assert "0444" in words
-
-
-def test_the_colours_are_those_of_the_style_sheet_on_a_light_screen() -> None:
-    declared = dict(re.findall(r"--([\w-]+):(#\w+)", CSS.read_text().split("@media")[0]))
-    for ink, colour in LIGHT.items():
-        told = declared[ink.removeprefix("iotrial:")]
-        assert colour == (told if len(told) == 7 else "#" + "".join(2 * digit for digit in told[1:]))
-
-
-def test_a_png_is_twice_as_fine_as_a_screen_and_opaque(folder: Path) -> None:
-    with Image.open(folder / "effects.png") as picture:
-        assert picture.width == pytest.approx(2 * 96 * (7.6 + 0.24), abs=2)  # the page's drawing, and margins
-        rgb = picture.convert("RGBA")
-        assert rgb.getpixel((0, 0)) == (255, 255, 255, 255)
-        assert len(rgb.getcolors(1 << 20) or ()) > 20
 
 
 def test_the_numbers_beside_a_picture_are_plain_csv(folder: Path) -> None:
@@ -152,14 +135,14 @@ def test_a_folder_or_a_link_of_a_figures_name_is_not_followed(tmp_path: Path, ki
     folder = tmp_path / "folder"
     folder.mkdir()
     if kind == "folder":
-        (folder / "effects.png").mkdir()
+        (folder / "effects.csv").mkdir()
     else:
         if kind == "link":
             outside.write_text("mine")
-        (folder / "effects.png").symlink_to(outside)
-    with pytest.raises(RequestError, match=r"effects\.png exists"):
+        (folder / "effects.csv").symlink_to(outside)
+    with pytest.raises(RequestError, match=r"effects\.csv exists"):
         write_figures(small(), folder)
-    assert [path.name for path in folder.iterdir()] == ["effects.png"]
+    assert [path.name for path in folder.iterdir()] == ["effects.csv"]
     assert kind != "link" or outside.read_text() == "mine"
     assert kind != "dangling" or not outside.exists()
 
@@ -193,7 +176,7 @@ def test_a_kill_while_writing_leaves_nothing_that_a_next_time_would_refuse(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(figure_files, "png_of", fails)
+        patched.setattr(figure_files, "svg_of", fails)
         with pytest.raises(KeyboardInterrupt):
             write_figures(small(), tmp_path)
     assert not list(tmp_path.glob(".*"))
@@ -213,10 +196,8 @@ def test_hostile_labels_are_text_in_every_file(tmp_path: Path) -> None:
     header = replace(made.trial.header, id=HOSTILE, version=HOSTILE)
     trial = replace(made.trial, header=header)
     write_figures(replace(made, data=replace(made.data, trial=trial)), tmp_path)
-    assert len(list(tmp_path.iterdir())) == 3 * 3 + 2
+    assert len(list(tmp_path.iterdir())) == 3 * 2 + 2
     for path in tmp_path.iterdir():
-        if path.suffix == ".png":
-            continue
         told = path.read_text("utf-8").replace("\r\n", "\n")
         assert not [mark for mark in STEERING if mark in told], path.name
         if path.suffix == ".svg":
@@ -229,11 +210,11 @@ def test_hostile_labels_are_text_in_every_file(tmp_path: Path) -> None:
 def test_surfaces_stand_side_by_side_in_one_picture() -> None:
     made = conducted(text(primary="write", tests='["write"]'), lambda *_: 1.0, blocks=4)
     surface = next(figure for figure in draw_figures(made).every() if figure.stem == "surface-write")
-    words = "".join(ElementTree.fromstring(svg_of(surface)).itertext())
+    picture = ElementTree.fromstring(svg_of(surface))
+    words = "".join(picture.itertext())
     for title in ("data=ordered, MiB/s", "data=journal, MiB/s", "time of data=journal / data=ordered"):
         assert title in words
-    with Image.open(io.BytesIO(png_of(surface))) as picture:
-        assert picture.width == pytest.approx(2 * 96 * (3 * 2.6 + 0.24), abs=2)
+    assert float(picture.get("width", "0")) == 3 * 300 + 24
 
 
 def test_json_lists_the_files(folder: Path) -> None:
@@ -242,7 +223,7 @@ def test_json_lists_the_files(folder: Path) -> None:
     assert isinstance(report, dict)
     listed = json.loads(json.dumps(report["figures"]))
     assert len(listed) == 3
-    assert all(Path(one[kind]).is_file() for one in listed for kind in ("svg", "png", "csv"))
+    assert all(Path(one[kind]).is_file() for one in listed for kind in ("svg", "csv"))
     assert listed[0]["title"] == "How large is each effect?"
     assert "figures" not in report_json(small())["trial"]  # type: ignore[operator]
 

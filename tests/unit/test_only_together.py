@@ -115,7 +115,7 @@ def test_cells_are_the_answer_where_another_setting_changes_the_effect() -> None
     times = {("off", "off"): 1.0, ("on", "off"): 0.8, ("off", "on"): 0.9, ("on", "on"): 0.026}
     made = conducted(TWO_BY_TWO, lambda t: math.log(times[t["age"], t["interval"]]))
     headline = made.summary.headline
-    said = r"3[45] times as fast \[.*\] with interval on, -(19|20|21) % \[.*\] with interval off"
+    said = r"3[45] times as fast with interval on to -(19|20|21) % with interval off"
     assert re.search(said, headline), headline
     assert "6." not in headline  # the average over both, about 6.6 times
     assert made.summary.tone is Tone.MIXED
@@ -164,7 +164,7 @@ def test_cells_of_noise_exclude_no_effect_hardly_ever() -> None:
 def test_an_average_stays_the_answer_where_the_cells_agree() -> None:
     made = conducted(TWO_BY_TWO, lambda t: -1.0 * (t["age"] == "on") + 0.5 * (t["interval"] == "on"))
     assert not any(row.cells for row in made.effects)
-    assert "Age on is faster than off: it takes 63 % less time" in made.summary.headline
+    assert "Age on is faster than off: -63 %" in made.summary.headline
 
 
 def test_library_comparison_and_history_have_the_cells_and_no_verdict_of_the_average() -> None:
@@ -190,4 +190,6 @@ def test_library_comparison_and_history_have_the_cells_and_no_verdict_of_the_ave
     first = summaries[0].effects[0]  # what the history of the study shows at first
     assert (first.kind, first.condition) == ("cell", {"interval": "off"})
     wide = next(one for one in made.effects if one.effect.factor == "age" and one.cells).cells[0].effect
-    assert first.low is not None and wide.low is not None and first.low <= wide.low  # at half of alpha
+    assert first.low is not None
+    assert wide.low is not None
+    assert first.low <= wide.low  # at half of alpha

@@ -101,7 +101,9 @@ def test_claims_of_servers_and_engines_that_are_not_here_are_not_judged() -> Non
         for claim in catalogue.find(name).claims:
             if "MySQL" in claim.source and (claim.ratio or claim.says):
                 engines = claim.needs.get("engine")
-                judged = engines == ("mysql",) or (engines == ("mysql", "mariadb") and "MariaDB" in claim.scale)
+                judged = engines == ("mysql",) or (
+                    engines == ("mysql", "mariadb") and "MariaDB" in claim.scale
+                )
                 assert claim.cannot or judged, (name, claim.text)
 
 
@@ -176,7 +178,12 @@ def held(claim: Claim, lab: Mapping[str, object], *effects: Effect, virtual: boo
             "a virtual machine's disk",
         ),
         ({"places": [{"place": "ext4", "modelled": "disk-7200: turns_per_minute 7200"}]}, False, True, ""),
-        ({"places": [{"place": "ext4", "modelled": "ssd-sata: queue 32"}]}, False, False, "a solid-state disk"),
+        (
+            {"places": [{"place": "ext4", "modelled": "ssd-sata: queue 32"}]},
+            False,
+            False,
+            "a solid-state disk",
+        ),
         ({"places": [{"place": "ext4", "modelled": "drum: 1"}]}, False, False, "did not record"),
         (
             {"places": [{"place": "ext4", "kind": "guest"}], "disks": {"lab": {"sda": "rotating"}}},

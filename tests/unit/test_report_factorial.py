@@ -81,9 +81,8 @@ def pair_study(first: tuple[str, str] = ("off", "on"), second: tuple[str, str] =
 
 def test_the_first_sentence_of_a_screen_counts_and_names_the_largest(screen: Document) -> None:
     said = screen.summary.headline
-    assert said.startswith("2 of 26 settings change the wall time: f12 on takes 2")
-    assert "; f01 on takes 9" in said
-    assert said.endswith("; 24 are equivalent within 3 %.")
+    assert said.startswith("2 of 26 settings change the wall time; most: f12 on takes 2")
+    assert len(said.split()) <= 20
 
 
 def test_a_screen_lists_the_largest_effects_first(screen: Document) -> None:
@@ -112,8 +111,8 @@ def test_evidence_of_a_screen_is_by_level_and_marks_what_moved(screen: Document)
 def test_the_page_of_a_screen_has_its_figures_and_its_rows(screen: Document) -> None:
     page = html_report(screen)
     assert len(page) < 5_000_000
-    assert 'id="half-normal-0-' in page
-    assert 'id="main-effects-0-' in page
+    assert 'id="half-normal-0"' in page
+    assert 'id="main-effects-0"' in page
     assert "The line is a guide to the eye, not a verdict." in page
     assert "f12 on (slower) and f01 on (faster) lie well above the dashed line" in page
     assert "coloured by the level of f12 (largest effect)" in page
@@ -199,9 +198,7 @@ def test_pooled_effects_stand_apart_from_conditions(pooled: Document) -> None:
 
 
 def test_an_interaction_is_no_verdict_of_the_headline(pooled: Document) -> None:
-    assert pooled.summary.headline.startswith(
-        "4 comparisons: 2 faster and 2 typical runs equivalent. Largest"
-    )
+    assert pooled.summary.headline.startswith("2 of 4 comparisons differ; most: f01 on takes")
     assert "×" not in pooled.summary.headline
 
 

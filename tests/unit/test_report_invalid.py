@@ -63,5 +63,7 @@ def test_the_schema_knows_every_reason_there_is() -> None:
 
 def test_a_copy_without_an_interval_is_not_said_to_be_the_same() -> None:
     bounded, early = controls()[0], replace(controls()[0], low=None, high=None)
-    assert control_sentence(bounded, "") == "the copy does not differ from the original: 1.001 [0.985, 1.017]"
+    assert control_sentence(bounded, "") == (
+        "no difference between the copy and the original is shown: 1.001 [0.985, 1.017]"
+    )
     assert control_sentence(early, "").startswith("too few blocks to tell whether the copy differs")

@@ -13,10 +13,9 @@ from rich.console import Console
 from iotrial.report.blocks import Section, Table, View, shown_in
 from iotrial.report.document import Document, build_document
 from iotrial.report.matrices import cell_text, matrices_of, matrix_sentence, table_of
-from iotrial.report.matrix_figures import matrix_figures
-from iotrial.report.plots.heat import strength
-from iotrial.report.plots.scene import Box, can_be_drawn, named
+from iotrial.report.matrix_figures import cell_opacity, matrix_figures
 from iotrial.report.render import html_report, markdown_report, print_report
+from iotrial.report.scene import Box, can_be_drawn, named
 from iotrial.report.trial_blocks import trial_report
 from values import replace
 
@@ -203,8 +202,8 @@ def test_void_blocks_are_in_no_rate(document: Document) -> None:
     ("ratio", "wanted"), [(1.0, 0.10), (2.0, 0.55), (0.5, 0.55), (8.0, 0.55), (math.sqrt(2), 0.325)]
 )
 def test_colour_grows_with_the_logarithm_of_the_ratio(ratio: float, wanted: float) -> None:
-    assert strength(ratio, quiet=False) == pytest.approx(wanted)
-    assert strength(ratio, quiet=True) == pytest.approx(0.10)
+    assert cell_opacity(ratio, quiet=False) == pytest.approx(wanted)
+    assert cell_opacity(ratio, quiet=True) == pytest.approx(0.10)
 
 
 def test_a_surface_lies_on_the_page_as_its_projection_says() -> None:

@@ -86,6 +86,9 @@ def test_the_page_shows_every_window_and_the_contrast_of_each_block() -> None:
     assert "24 windows in 12 blocks" in section
     assert re.search(r"1024: median \d\.\d+ times, above today.s in 12 of 12 blocks", section)
     assert section.count("<svg") >= 2
+    for chart in re.findall(r"<svg.*?</svg>", section, flags=re.DOTALL)[:2]:
+        assert ">128 (reference)<" in chart, "a key names the settings"
+        assert ">1024<" in chart
 
 
 def test_a_report_says_what_is_exact_and_what_assumes_a_washout() -> None:

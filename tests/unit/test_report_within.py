@@ -13,7 +13,7 @@ from store_examples import header, planned_runs
 from generators.finding_page import few_of, page, page_curves
 from iotrial.report.conditions import Conditions
 from iotrial.report.document import Document, build_document
-from iotrial.report.plots.alone import svg_of
+from iotrial.report.figure import svg_of
 from iotrial.report.render import html_report
 from iotrial.report.series import arms_of
 from iotrial.report.within import WithinPanel, within_of

@@ -7,15 +7,16 @@ import random
 import re
 from xml.etree import ElementTree
 
-import pytest
 from report_fixtures import effect
 
+from iotrial.report.interval_charts import IntervalRow, interval_axis
+from iotrial.report.progress import WindowLine
 from iotrial.stats.change_points import FEWEST
 from iotrial.stats.model import Effect, Verdict
 from iotrial.store.outline import Outline
 from iotrial.store.states import TrialState
 from iotrial.study.model import Scale
-from iotrial.web.figures import NARROW, WIDE, Axis, Mark, forest, timeline
+from iotrial.web.figures import intervals, trials_over_time, windows_over_time
 from iotrial.web.history_page import Point, changes_of, key_of
 from iotrial.web.trial_list import row_of
 from values import replace
@@ -89,58 +90,33 @@ def test_effects_have_the_same_key_only_if_they_compare_the_same() -> None:
     assert re.fullmatch("[0-9a-f]{12}", key_of(first))
 
 
-def test_an_axis_of_ratios_is_the_same_way_up_and_down() -> None:
-    axis = Axis.of(
-        [Mark(2.0, 1.0, 4.0, "", "", ""), Mark(0.5, 0.25, 1.0, "", "", "")], log=True, unit="", margin=0.03
-    )
-    assert axis.place(1.0) == pytest.approx(0.5)
-    assert axis.place(4.0) - axis.place(2.0) == pytest.approx(axis.place(2.0) - axis.place(1.0))
-    assert axis.place(4.0) == pytest.approx(1 - 0.05 / 1.1)  # 5 % of its span is left free on both sides
-    assert 0.0 < axis.place(0.25) < axis.place(4.0) < 1.0
-
-
-@pytest.mark.parametrize(
-    "values", [[], [(None, None, None)], [(1.0, 1.0, 1.0)], [(0.0, -1.0, math.inf)], [(1e300, 1e-300, None)]]
-)
-def test_marks_without_numbers_or_with_wild_ones_are_drawn_within_the_figure(
-    values: list[tuple[float | None, float | None, float | None]],
-) -> None:
-    marks = [Mark(*three, "faster", "a", "b") for three in values]
-    for log in (True, False):
-        axis = Axis.of(marks, log=log, unit="s", margin=0.03)
-        for width in (WIDE, NARROW):
-            for drawn in (
-                timeline(marks, axis, changes=[1], width=width, label="x"),
-                forest([("t", marks)], axis, width=width, label="x"),
-            ):
-                svg = ElementTree.fromstring(str(drawn))
-                for circle in svg.iter("circle"):
-                    assert 0 <= float(circle.get("cx", "nan")) <= width
-                assert "nan" not in str(drawn)
-                assert "inf" not in str(drawn)
-
-
-def test_an_end_without_bound_is_an_arrow_and_no_end() -> None:
-    bounded, open_ = Mark(1.0, 0.9, 1.1, "", "", ""), Mark(1.0, None, 1.1, "", "", "")
-    axis = Axis.of([bounded, open_], log=True, unit="", margin=0.0)
-
-    def paths(mark: Mark) -> list[str]:
-        svg = ElementTree.fromstring(str(forest([("", [mark])], axis, width=WIDE, label="")))
-        (group,) = [g for g in svg.iter("g") if "mark" in str(g.get("class"))]
-        return [str(path.get("d")) for path in group.iter("path")]
-
-    assert [d.count("L") for d in paths(bounded)] == [1, 1, 1]
-    assert [d.count("L") for d in paths(open_)] == [1, 2, 1]
+def test_trials_stand_in_their_order_each_with_its_numbers_and_a_link() -> None:
+    rows = [
+        IntervalRow(f"2026-03-0{n}", 1.0 + n, 1.1 + n, 1.2 + n, f"trial {n}", href=f"trials/{n}")
+        for n in range(1, 4)
+    ]
+    axis = interval_axis(rows, log=True, unit="", margin=0.03)
+    for drawn in trials_over_time("x", rows, axis, changes=[1], margin=0.03, what="x"):
+        svg = ElementTree.fromstring(str(drawn))
+        dots = [(float(dot.get("cx", "nan")), float(dot.get("cy", "nan"))) for dot in svg.iter("circle")]
+        assert len(dots) == 3
+        assert dots == sorted(dots)
+        assert [y for _, y in dots] == sorted((y for _, y in dots), reverse=True), "larger ratios are higher"
+        links = [one.get("href") for one in svg.iter("a")]
+        assert links == ["trials/1", "trials/2", "trials/3"]
+        (change,) = [p for p in svg.iter("path") if p.get("class") == "rule" and p.get("stroke-dasharray")]
+        assert dots[0][0] < float(re.findall(r"[\d.]+", change.get("d", ""))[0]) < dots[1][0]
 
 
 def test_no_label_becomes_markup() -> None:
     attack = "\"><script>alert(1)</script><img src=x onerror=y>'"
-    marks = [Mark(1.0, 0.5, 2.0, attack, attack, attack, href="/trials/1", word=attack)]
-    log = Axis.of(marks, log=True, unit=attack, margin=0.03)
-    linear = Axis.of(marks, log=False, unit=attack, margin=0.03)
+    rows = [IntervalRow(attack, 0.5, 1.0, 2.0, attack, attack, href="/trials/1")]
+    axis = interval_axis(rows, log=False, unit=attack, margin=0.03, title=attack)
+    windows = [WindowLine(attack, float(n), 2.0 + n, attack, False) for n in range(3)]
     for drawn in (
-        timeline(marks, linear, changes=[], width=WIDE, label=attack),
-        forest([(attack, marks)], log, width=WIDE, label=attack),
+        *trials_over_time("x", rows, axis, changes=[], margin=0.03, what=attack),
+        *intervals(rows, margin=0.03, what=attack),
+        *windows_over_time(windows, what=attack),
     ):
         tags = {one.tag for one in ElementTree.fromstring(str(drawn)).iter()}
-        assert tags <= {"svg", "g", "a", "path", "circle", "rect", "text", "title"}
+        assert tags <= {"div", "svg", "g", "a", "path", "circle", "rect", "text", "title"}

@@ -9,8 +9,8 @@ from typing import Self
 
 from iotrial.library.display import Card, Displayed, html
 from iotrial.library.table import Column, Table, copied, fields
+from iotrial.report.interval_charts import forest
 from iotrial.report.phrases import interval, spoken
-from iotrial.report.plots.forest import forest
 from iotrial.report.rows import ControlRow, EffectRow
 from iotrial.stats.model import Conclusion, Verdict
 from iotrial.study.model import Scale

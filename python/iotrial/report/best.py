@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from iotrial.knobs.declaration import Safety, consequence_of
-from iotrial.report.notation import counted, joined, percent, plain, some
+from iotrial.report.notation import counted, joined, percent, some
 from iotrial.report.phrases import label, size_in_words, size_of
 from iotrial.report.safety import NO_RISKS, Risks, changed, setting_name
 from iotrial.stats.model import Conclusion, Effect, Left, Race, Verdict
@@ -302,12 +302,9 @@ def race_rows(race: Race, effects: Sequence[Effect]) -> Iterator[tuple[str, str,
     found = effects_of(race, effects)
     for one in sorted(race.places, key=lambda one: (one.left is not None, race.sign * (one.effect or 0.0))):
         own = found.get(one.arm)
+        effect = "" if own is None or own.value is None else size_of(own)
         if one.arm == race.reference:
             effect = "reference"
-        elif own is not None and (own.low is not None or own.high is not None):
-            effect = size_of(own)
-        else:
-            effect = "" if one.effect is None else f"{plain(math.exp(one.effect))} times, no interval yet"
         if one.left is not None:
             stands = _WHY[one.left].format(label(one.because_of or ""))
         else:

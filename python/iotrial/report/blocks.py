@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from iotrial.report.notation import counted, joined
 
 if TYPE_CHECKING:
+    from iotrial.report.chart import Chart
     from iotrial.report.figure import Figure
-    from iotrial.report.plots.canvas import Drawing
     from iotrial.report.series import Arm
 
 #: ranks of table rows: a table that must be cut loses the highest ranks first
@@ -234,8 +234,8 @@ class Claim:
 class Drawn:
     """One figure on the page, with its caption and the numbers behind it (none if ``figure`` is None)."""
 
-    drawings: tuple[Drawing, ...]
-    narrow: Drawing | None = None
+    drawings: tuple[Chart, ...]
+    narrow: Chart | None = None
     title: str = ""
     seen: str = ""
     caption: str = ""

@@ -34,8 +34,8 @@ A claim about a kind of disk may be judged on a model of that kind (``study.disk
 models against their data sheets.
 
 A published count is compared with the count measured here: it is right, within its ``tolerance``, or wrong, and the
-outcome says by how much. The measured count is the median of all runs at the claim's level; its quartiles equal the median if a program does the same
-thing every time.
+outcome says by how much. The measured count is the median of all runs at the claim's level; its quartiles equal the
+median if a program does the same thing every time.
 """
 
 from __future__ import annotations
@@ -446,12 +446,18 @@ def hold_claims(
         matching = [one for effect in matching for one in _cells_or_average(claim, effect, apart)]
         shared = _same_at_every_level(claim, effects, setup.study)
         unlike = [
-            mismatches(claim, setup, effect.condition, effect.workload, shared=shared.get(effect.workload, ()))
+            mismatches(
+                claim, setup, effect.condition, effect.workload, shared=shared.get(effect.workload, ())
+            )
             for effect in matching
         ]
         for effect, reasons in zip(matching, unlike, strict=True):
             if not reasons:
-                levels = [*effect.condition.items(), (claim.factor, claim.level), (claim.factor, claim.reference)]
+                levels = [
+                    *effect.condition.items(),
+                    (claim.factor, claim.level),
+                    (claim.factor, claim.reference),
+                ]
                 on_model = modelled(setup, _settings(setup.study, levels).get(LAB_DEVICE, ()))
                 held.append(_held(claim, effect, conditions, margin=margin, valid=valid, on_model=on_model))
         if all(unlike):
@@ -482,9 +488,9 @@ def _same_at_every_level(
             pair = pair_of(effect, study)
             ends = () if pair is None else ((pair.first, pair.second), (pair.second, pair.first))
             for own, (name, level, reference) in ends:
-                if own[0] == claim.factor and {own[1], own[2]} == {claim.level, claim.reference}:
-                    if claim.condition.get(name) in (level, reference):
-                        found.setdefault(effect.workload, set()).add(name)
+                same = own[0] == claim.factor and {own[1], own[2]} == {claim.level, claim.reference}
+                if same and claim.condition.get(name) in (level, reference):
+                    found.setdefault(effect.workload, set()).add(name)
     return found
 
 

@@ -24,6 +24,7 @@ from iotrial.report.blocks import (
     heads,
     table,
 )
+from iotrial.report.chart import INK, MUTED, RISK_INK, VERDICT_INKS, Chart, arm_ink, arm_marker
 from iotrial.report.comparison import (
     NO_INTERVAL,
     Agreement,
@@ -31,6 +32,7 @@ from iotrial.report.comparison import (
     LevelRow,
     agreement_words,
     cell_numbers,
+    cell_verdict,
     headline,
     least_words,
     notes,
@@ -42,10 +44,11 @@ from iotrial.report.comparison import Cell as Found
 from iotrial.report.comparison import Row as Compared
 from iotrial.report.conditions import EVERYWHERE
 from iotrial.report.html import html
+from iotrial.report.interval_charts import IntervalGroup, interval_axis, interval_chart, of_effect
 from iotrial.report.markdown import markdown
-from iotrial.report.notation import capitalised, day_and_time, difference_numbers, elided, quantity
-from iotrial.report.phrases import interval, spoken
-from iotrial.report.plots.trials import fitting, trials_forest
+from iotrial.report.notation import capitalised, day_and_time, difference_numbers, elided, percent, quantity
+from iotrial.report.phrases import axis_name, interval, spoken
+from iotrial.stats.model import Verdict
 from iotrial.study.model import Scale
 from iotrial.terminal import escape
 from iotrial.units import format_duration
@@ -294,18 +297,84 @@ def _forests(comparison: Comparison) -> Iterator[Drawn]:
             scale = ("ratio",) if row.like.scale is Scale.LOG else (row.like.response, row.like.unit)
             groups.setdefault((row.like.kind == "pooled", *scale), []).append(row)
     for number, ((pooled, what, *_), rows) in enumerate(groups.items()):
-        drawn = fitting(rows)
+        drawn = _fitting(rows)
         caption = "One line per trial, with its interval; if intervals do not overlap, the effect differs."
         if len(drawn) < len(rows):
             caption += f" {len(rows) - len(drawn)} more comparisons are only in the table."
         of = "Means over conditions" if pooled else "Effects"
         yield Drawn(
-            (trials_forest(f"trials{number}", comparison, drawn, narrow=False),),
-            trials_forest(f"trials{number}n", comparison, drawn, narrow=True),
+            (_forest(f"trials{number}", comparison, drawn, narrow=False),),
+            _forest(f"trials{number}n", comparison, drawn, narrow=True),
             title="" if not number else of if what == "ratio" else f"{of}: {spoken(str(what))}",
             caption=caption,
             apart=number < len(groups) - 1,
         )
+
+
+_MOST_LINES = 150
+
+
+def _fitting(rows: Sequence[Compared]) -> tuple[Compared, ...]:
+    """Return as many leading rows as fit into one figure."""
+    kept: list[Compared] = []
+    lines = 0
+    for row in rows:
+        lines += 1 + len(row.has)
+        if kept and lines > _MOST_LINES:
+            break
+        kept.append(row)
+    return tuple(kept)
+
+
+def _forest(name: str, comparison: Comparison, rows: Sequence[Compared], *, narrow: bool) -> Chart:
+    """Draw these comparisons, all of one scale, with a line for each trial.
+
+    Colour, mark and a letter distinguish the trials. Those that are not compared are hollow and pale.
+    """
+    several = len({row.like.response for row in rows}) > 1
+    groups = []
+    for row in rows:
+        place = comparison.place(row) + (f", {axis_name(row.like.response)}" if several else "")
+        lines = []
+        for position in row.has:
+            cell, column = row.cells[position], comparison.columns[position]
+            assert cell is not None
+            risk = cell.risk and cell.valid
+            word_ink = VERDICT_INKS.get(cell.effect.conclusion.words, INK) if cell.valid else MUTED
+            lines.append(
+                of_effect(
+                    cell.effect,
+                    f"{column.mark}  {column.name}",
+                    numbers=cell_numbers(cell),
+                    word=("⚠ " if risk else "") + cell_verdict(cell).partition(":")[0].partition(",")[0],
+                    ink=arm_ink(1 + position) if cell.counts else MUTED,
+                    word_ink=RISK_INK if risk else word_ink,
+                    shape=arm_marker(position),
+                    hollow=not cell.counts,
+                    undecided=not cell.counts or cell.effect.verdict is Verdict.INCONCLUSIVE,
+                )
+            )
+        head = title(row) if place == EVERYWHERE else f"{title(row)}, {place}"
+        agreement = agreement_words(comparison, row)
+        groups.append(IntervalGroup(lines, head, agreement, INK if row.apart else MUTED))
+    like, log = rows[0].like, rows[0].like.scale is Scale.LOG
+    margins = {column.trial.margin for column in comparison.columns}
+    margin = margins.pop() if len(margins) == 1 and log else 0.0
+    note = f" (band: within {percent(margin)})" if margin else ""
+    axis = interval_axis(
+        [row for group in groups for row in group.rows],
+        log=log,
+        unit=like.unit,
+        margin=margin,
+        title=f"ratio to the reference{note}" if log else "difference to the reference",
+    )
+    words = "; ".join(
+        f"{group.title}: {', '.join(f'{row.label} {row.numbers}' for row in group.rows)} ({group.note})"
+        for group in groups[:12]
+    )
+    return interval_chart(
+        name, groups, axis, margin=margin, description=f"Intervals of trials. {words}", narrow=narrow
+    )  # fmt: skip
 
 
 def _tone(rows: Sequence[Compared]) -> tuple[str, str]:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from iotrial.design.lenth import half_normal_quantiles, lenth_pse
 from iotrial.report.document import Document
+from iotrial.report.factorial_charts import MOST_BARS, Line, Point, half_normal, interaction, main_effects
 from iotrial.report.figure import Figure, Row, headed, stem
 from iotrial.report.findings import is_screen, strength, width
 from iotrial.report.interactions import Adjusted, is_interaction, pair_of
+from iotrial.report.interval_charts import MOST_ROWS, forest
 from iotrial.report.notation import capitalised, counted, joined, percent, plain
 from iotrial.report.phrases import interval, label, level_name, null_value, spoken
-from iotrial.report.plots.factorial import MOST_BARS, Line, Point, half_normal, interaction, main_effects
-from iotrial.report.plots.forest import MOST_ROWS, forest
 from iotrial.report.rows import EffectRow
 from iotrial.stats.model import QUIET, Conclusion, Verdict
 from iotrial.study.model import Scale
@@ -175,7 +175,7 @@ def _reading(rows: Sequence[EffectRow], *, margin: float, most: int) -> str:
     if log:
         text += f"; one that stays inside the band is equivalent within {percent(margin)}"
     text += ". A triangle shows the direction, a full dot means equivalent, a hollow one undecided; an arrow "
-    text += "means that the interval goes on."
+    text += "means that the interval has no bound, two strokes that it ends outside the picture."
     if len(rows) > most:
         text += f" The first {most} of {len(rows)} are drawn; the table has all."
     return text

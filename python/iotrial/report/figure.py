@@ -1,7 +1,7 @@
-"""One figure as a value: title, sentence, numbers and drawing.
+"""One figure as a value: title, sentence, numbers and charts.
 
 The page, the files of ``report --figures`` and other users of a figure share the same value, so that picture, sentence
-and numbers cannot disagree. Drawing is lazy.
+and numbers cannot disagree. A chart becomes SVG only where it is shown.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from itertools import chain, count
 from typing import TYPE_CHECKING
 
+from iotrial.report.chart import Chart, arm_entries, standalone
 from iotrial.report.conditions import EVERYWHERE
 
 if TYPE_CHECKING:
-    from iotrial.report.plots.canvas import Drawing
     from iotrial.report.series import Arm
 
 Cell = str | int | float | None
@@ -46,14 +46,20 @@ class Figure:
     reading: str
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
-    parts: tuple[Drawing, ...]
-    narrow: Drawing | None = None
+    parts: tuple[Chart, ...]
+    narrow: Chart | None = None
     key: tuple[Arm, ...] = ()
 
     @property
-    def drawing(self) -> Drawing:
+    def drawing(self) -> Chart:
         """The first part; most figures have only this one."""
         return self.parts[0]
+
+
+def svg_of(figure: Figure) -> bytes:
+    """Return the figure as an SVG file: with title and key, in light colours, without any reference to something else."""
+    about = f"{figure.sentence} {figure.reading}".strip()
+    return standalone(figure.title, about, figure.parts, arm_entries(figure.key))
 
 
 def stem(kind: str, *texts: str) -> str:

@@ -1,4 +1,4 @@
-"""All figures of a trial as files in a folder: SVG, PNG and CSV of each, an index, and a list of the files written.
+"""All figures of a trial as files in a folder: SVG and CSV of each, an index, and a list of the files written.
 
 The list (``figures.json``) holds the SHA-256 of every file written here. An existing file is replaced only if its
 content still matches the list; otherwise nothing is written at all. Nothing is ever deleted.
@@ -14,14 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from iotrial.errors import MissingTool, RequestError, StoreError
+from iotrial.errors import RequestError, StoreError
 from iotrial.output_files import file_in, held_folder, read_in
 from iotrial.report.document import Document
-from iotrial.report.figure import Figure, csv_of, named
+from iotrial.report.figure import Figure, csv_of, named, svg_of
 from iotrial.report.figures import draw_figures
 from iotrial.report.markdown import escaped
-from iotrial.report.plots.alone import png_of, svg_of
-from iotrial.report.plots.canvas import INSTALL, can_draw
 from iotrial.terminal import escape
 
 INDEX, LIST = "index.md", "figures.json"
@@ -36,7 +34,6 @@ class FigureFiles:
     title: str
     sentence: str
     svg: Path
-    png: Path
     csv: Path
 
 
@@ -44,14 +41,12 @@ def write_figures(document: Document, folder: Path) -> tuple[FigureFiles, ...]:
     """Draw all figures and write them.
 
     Raises RequestError if ``folder`` is not a folder or holds other files of these names; then nothing is written.
-    Raises MissingTool if matplotlib is not installed, StoreError on an I/O error.
+    Raises StoreError on an I/O error.
     """
-    if not can_draw():
-        raise MissingTool("writing figures needs matplotlib, which is not installed", hint=INSTALL)
     if folder.exists() and not folder.is_dir():
         raise RequestError(f"cannot write figures to {escape(folder)}: expected a folder, found a file")
     figures = list(named(draw_figures(document, most_panels=None).every()))
-    names = [INDEX, LIST, *(f"{name}{ending}" for name, _ in figures for ending in (".svg", ".png", ".csv"))]
+    names = [INDEX, LIST, *(f"{name}{ending}" for name, _ in figures for ending in (".svg", ".csv"))]
     try:
         with held_folder(folder, make=0o777) as held:
             _refuse_strangers(held, folder, names)
@@ -61,9 +56,7 @@ def write_figures(document: Document, folder: Path) -> tuple[FigureFiles, ...]:
     except OSError as error:
         raise StoreError(f"cannot write figures to {escape(folder)}: {error.strerror}") from error
     return tuple(
-        FigureFiles(
-            figure.title, figure.sentence, *(folder / f"{name}.{kind}" for kind in ("svg", "png", "csv"))
-        )
+        FigureFiles(figure.title, figure.sentence, *(folder / f"{name}.{kind}" for kind in ("svg", "csv")))
         for name, figure in figures
     )
 
@@ -71,7 +64,6 @@ def write_figures(document: Document, folder: Path) -> tuple[FigureFiles, ...]:
 def _contents(document: Document, figures: Iterable[tuple[str, Figure]]) -> Iterator[tuple[str, bytes]]:
     for name, figure in figures:
         yield f"{name}.svg", svg_of(figure)
-        yield f"{name}.png", png_of(figure)
         yield f"{name}.csv", csv_of(figure).encode()
     yield INDEX, _index(document, figures).encode("utf-8", "replace")
 
@@ -142,7 +134,7 @@ def _index(document: Document, figures: Iterable[tuple[str, Figure]]) -> str:
         f"**{escaped(document.summary.headline)}**",
         "",
         f"Trial {escaped(header.id)} of {escaped(header.study.name)}, iotrial {escaped(header.version)}. Each "
-        f"figure is stored as SVG, PNG and CSV. Text in a CSV that starts like a formula has an apostrophe in front.",
+        f"figure is stored as SVG and CSV. Text in a CSV that starts like a formula has an apostrophe in front.",
         "",
     ]
     for name, figure in figures:
@@ -155,7 +147,7 @@ def _index(document: Document, figures: Iterable[tuple[str, Figure]]) -> str:
             "",
             f"*How to read it:* {escaped(figure.reading)}" if figure.reading else "",
             "",
-            f"[{name}.svg]({name}.svg), [{name}.png]({name}.png), [{name}.csv]({name}.csv): "
+            f"[{name}.svg]({name}.svg), [{name}.csv]({name}.csv): "
             f"{len(figure.rows):,} rows of {escaped(', '.join(figure.columns))}",
             "",
         ]

@@ -1,7 +1,8 @@
 """The findings over levels, conditions and workloads as one clause: the middle of a trial's first sentence.
 
-The effects of one level against its reference form a group. Groups that agree share one statement; groups that do not
-get one each. If there are many of those, they are counted and the largest effect is named.
+The answer has some twenty words: the table below it has the rest. The effects of one level against its reference form a
+group. Groups that agree share one statement, two comparisons get one each; if there are more, those that differ are counted
+and the largest effect is named.
 
 Screening studies, with many settings: readers ask which of dozens matter rather than look for one comparison. So the
 sentence counts the settings and names the largest, and tables list the largest first.
@@ -14,6 +15,7 @@ something if the bundle does worse without it.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +28,6 @@ from iotrial.report.phrases import (
     SIZE_OPEN,
     Kind,
     direction_and_size,
-    effect_numbers,
     is_speed,
     kind_of,
     label,
@@ -47,9 +48,9 @@ from iotrial.terminal import escape
 
 # Not repeated in words: the numbers next to it show it already.
 _TOO_WIDE = "budget_spent"
-_MOST_CLAUSES = 3
-_LONGEST = 220
-_MOST_LABELS = 6
+_MOST_CLAUSES = 2
+_MOST_LABELS = 3
+_INTERVAL = re.compile(r" \[[^\[\]]*\]")
 _EQUIVALENT_WORDS = {Conclusion.EQUIVALENT.words, Conclusion.EQUIVALENT_TYPICALLY.words}
 
 
@@ -97,24 +98,25 @@ def _shared(words: Iterable[str]) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
-def finding(effects: Sequence[Effect], conditions: Conditions, *, margin: float) -> str:
-    """Return the clause, without a capital or a full stop; ``effects`` holds at least one."""
+def finding(effects: Sequence[Effect], conditions: Conditions, *, margin: float, placed: bool = False) -> str:
+    """Return the clause, without a capital or a full stop; ``effects`` holds at least one.
+
+    ``placed``: effects in other conditions are described elsewhere, so the condition of a single effect is named.
+    """
     groups = _settings(effects)
     words = None if any(group.words is None for group in groups) else _shared(str(g.words) for g in groups)
     if len(groups) > 1 and words is not None:
         return _all_alike(groups, effects, words, conditions, margin=margin)
-    clauses = [_clause(group, conditions, margin=margin) for group in groups]
-    if len(groups) > 1 and (len(groups) > _MOST_CLAUSES or sum(map(len, clauses)) > _LONGEST):
-        return _tally(effects, conditions)
-    return "; ".join(clauses)
+    if len(groups) > 1 and len(effects) > _MOST_CLAUSES:
+        return f"{_counts(effects)}{_most(effects, conditions)}"
+    return "; ".join(_clause(group, conditions, margin=margin, short=len(groups) > 1) for group in groups)
 
 
 def by_level(effects: Sequence[Effect], conditions: Conditions, *, margin: float) -> tuple[str, ...]:
     """Return one clause for each level if :func:`finding` counted them instead; empty if it stated them."""
     groups = _settings(effects)
     clauses = [_clause(group, conditions, margin=margin) for group in groups]
-    text = finding(effects, conditions, margin=margin)
-    return () if len(groups) < 2 or text == "; ".join(clauses) else tuple(clauses)
+    return () if len(groups) < 2 or len(effects) <= _MOST_CLAUSES else tuple(clauses)
 
 
 def strength(effect: Effect) -> float:
@@ -151,108 +153,84 @@ def _all_alike(
     names, where = _names(groups), _where(effects, conditions)
     match effects[0].verdict:
         case Verdict.EQUIVALENT:
-            return f"{names} are {_same(effects)}{where}: {_margin_excluded(effects, margin)}"
+            return f"{names} are {_same(effects)}{where}{_within(effects, margin)}"
         case Verdict.INCONCLUSIVE:
             return f"{names} vs {_references(groups)}{where}: {_undecided(effects)}"
         case _:
             size = SIZE_OPEN if effects[0].conclusion.probable else ""
-            most = max(effects, key=strength)
-            largest = f"largest effect: {effect_of(most)}"
-            if where and len({conditions.of_effect(e).key for e in effects}) > 1:
-                largest += conditions.of_effect(most).behind
             if all(is_speed(effect) for effect in effects):
-                return f"{names} are {words} than {_references(groups)}{where}{size}; {largest}"
+                return f"{names} are {words} than {_references(groups)}{where}{size}: {_span(effects)}"
             subject, references = _subject(effects), _references(groups)
-            return f"{subject} is {words} under {names} than under {references}{where}{size}; {largest}"
+            most = _most(effects, conditions)
+            return f"{subject} is {words} under {names} than under {references}{where}{size}{most}"
 
 
-def _clause(group: Setting, conditions: Conditions, *, margin: float) -> str:
-    """Describe one level against its reference."""
+def _clause(group: Setting, conditions: Conditions, *, margin: float, short: bool = False) -> str:
+    """Describe one level against its reference; ``short``: without an interval."""
     first, several = group.effects[0], len(group.effects) > 1
     name, reference = level_name(first), label(group.reference)
     where = _where(group.effects, conditions)
     if group.words is None:
-        return f"{name} vs {reference}: {_mixture(group.effects, conditions)}"
+        return (
+            f"{name} vs {reference}: {_counts(group.effects)}{_most(group.effects, conditions, named=False)}"
+        )
     match first.verdict:
-        case Verdict.EQUIVALENT if several:
-            return f"{name} is {_same(group.effects)}{where}: {_margin_excluded(group.effects, margin)}"
         case Verdict.EQUIVALENT:
-            though = f", though detectably {escape(first.detectably)}" if first.detectably else ""
-            excluded = f"{_beyond(group.effects, margin)} are excluded"
-            return f"{name} is {_same(group.effects)}{where}{though}: {size_of(first)}, {excluded}"
+            though = (
+                f", though detectably {escape(first.detectably)}" if first.detectably and not several else ""
+            )
+            size = f": {size_of(first)}" if not several and not short else ""
+            return f"{name} is {_same(group.effects)}{where}{though}{size}{_within(group.effects, margin)}"
         case Verdict.INCONCLUSIVE:
             return f"{name} vs {reference}{where}: {_undecided(group.effects)}"
         case _ if several:
             return f"{statement(first)}{where}: {_span(group.effects)}"
         case _:
-            return f"{direction_and_size(first)}{where}"
+            text = (
+                f"{statement(first)}: {without_interval(size_of(first))}"
+                if short
+                else direction_and_size(first)
+            )
+            return f"{text}{where}"
 
 
-def _mixture(effects: Sequence[Effect], conditions: Conditions) -> str:
-    """E.g. "faster in 2 of 8 comparisons (most: 0.89 [0.85, 0.93], cache cold) and equivalent in 6"."""
-    parts = []
-    for position, (words, found) in enumerate(_by_words(effects)):
-        of = f" of {counted(len(effects), 'comparison')}" if position == 0 else ""
-        text = f"{words} in {len(found)}{of}{_typical_only(found)}"
-        if found[0].verdict not in QUIET:
-            most = max(found, key=strength)
-            at = conditions.of_effect(most)
-            where = f", {at.text}" if at.parts else ""
-            text += f" ({'most: ' if len(found) > 1 else ''}{size_of(most)}{where})"
-        elif found[0].verdict is Verdict.INCONCLUSIVE:
-            text += _left_open(found)
-        parts.append(text)
-    return joined(parts)
+def _counts(effects: Sequence[Effect]) -> str:
+    """Return e.g. "2 of 8 comparisons differ, 1 probably, 3 undecided": the others are equivalent."""
+    plain = sum(one.verdict not in QUIET and not one.conclusion.probable for one in effects)
+    probable = sum(one.verdict not in QUIET and one.conclusion.probable for one in effects)
+    not_tried = sum(bool(one.not_tried) for one in effects)
+    undecided = sum(one.verdict is Verdict.INCONCLUSIVE for one in effects) - not_tried
+    total = counted(len(effects), "comparison")
+    verb = (
+        "differ"
+        if plain > 1
+        else "differs"
+        if plain
+        else "differs plainly"
+        if probable
+        else "is shown to differ"
+    )
+    first = f"{plain or 'none'} of {total} {verb}"
+    rest = ((probable, "probably"), (undecided, "undecided"), (not_tried, "not tried"))
+    return ", ".join([first, *(f"{number} {word}" for number, word in rest if number)])
 
 
-def _tally(effects: Sequence[Effect], conditions: Conditions) -> str:
-    """Summarise many levels that do not agree: the number of each conclusion, and the largest effect."""
-    parts = []
-    for words, found in _by_words(effects):
-        left = _left_open(found) if found[0].verdict is Verdict.INCONCLUSIVE else ""
-        parts.append(f"{len(found)} {words}{_typical_only(found)}{left}")
-    numbers = joined(parts)
-    text = f"{counted(len(effects), 'comparison')}: {numbers}"
+def _most(effects: Sequence[Effect], conditions: Conditions, *, named: bool = True) -> str:
+    """Return e.g. "; most: mode 0444 takes 47 % less time than 0777 (cache cold)"; a plain effect before a probable one.
+
+    Not ``named``: "; most: -47 % (cache cold)".
+    """
     loud = [effect for effect in effects if effect.verdict not in QUIET]
     if not loud:
-        return text
-    most = max(loud, key=strength)
-    where = conditions.of_effect(most).text
-    return f"{text}. Largest effect: {effect_of(most)} ({where})"
-
-
-def _by_words(effects: Sequence[Effect]) -> list[tuple[str, list[Effect]]]:
-    """Return the effects by conclusion: those with a direction first, then by number. All that are equivalent go together."""
-    found: dict[str, list[Effect]] = {}
-    for effect in effects:
-        found.setdefault(effect.conclusion.words, []).append(effect)
-    if found.keys() >= _EQUIVALENT_WORDS:
-        found[Conclusion.EQUIVALENT.words] += found.pop(Conclusion.EQUIVALENT_TYPICALLY.words)
-    return sorted(found.items(), key=lambda item: (item[1][0].verdict in QUIET, -len(item[1])))
-
-
-def _typical_only(effects: Sequence[Effect]) -> str:
-    """Return e.g. " (1 in typical runs only)" where only some of the equivalent effects hold for the mean run."""
-    number = sum(effect.conclusion is Conclusion.EQUIVALENT_TYPICALLY for effect in effects)
-    return f" ({number} in typical runs only)" if 0 < number < len(effects) else ""
-
-
-def _left_open(undecided: Sequence[Effect]) -> str:
-    """Return e.g. " (effects from -12.5 % to +5.8 % remain possible)"; the reason if the interval is narrow enough.
-
-    Empty unless all undecided effects have bounds.
-    """
-    if not_tried := _not_tried(undecided):
-        return f" ({not_tried})"
-    if not undecided or any(
-        e.scale is Scale.DIFFERENCE or e.low is None or e.high is None for e in undecided
-    ):
         return ""
-    reasons = {effect.reason for effect in undecided}
-    if len(reasons) == 1 and _inside(undecided) and (reason := reasons.pop()) not in (None, _TOO_WIDE):
-        return f" ({_because(str(reason))})"
-    left = still_possible(_hull(undecided))
-    return f" ({left[:1].lower()}{left[1:]})"
+    most = max(loud, key=lambda one: (not one.conclusion.probable, strength(one)))
+    size = effect_of(most) if named else size_of(most)
+    return f"; most: {without_interval(size)}{conditions.of_effect(most).behind}"
+
+
+def without_interval(text: str) -> str:
+    """Return a size in words without the interval in brackets."""
+    return _INTERVAL.sub("", text)
 
 
 def _inside(effects: Sequence[Effect]) -> bool:
@@ -276,33 +254,22 @@ def effect_of(effect: Effect) -> str:
 
 
 def _span(effects: Sequence[Effect]) -> str:
-    """Return e.g. "time -57 % [-60, -54] to -42 % [-45, -39]", "2.1 times as fast [1.9, 2.3] to 12 times as fast [9, 15]"."""
+    """Return e.g. "time -57 % to -42 %", "2.1 to 12 times as fast"; of one effect with its interval."""
     ordered = sorted(effects, key=lambda effect: effect.value or 0.0)
     ends = ordered[0], ordered[-1]
     times = any(effect.scale is Scale.LOG and percent_numbers(effect) is None for effect in ends)
     noun = "" if times else {Kind.TIME: "time ", Kind.RATE: "rate "}.get(kind_of(ordered[0]), "")
-    least, most = (size_of(effect, times=times) for effect in ends)
-    return f"{noun}{least}" if least == most else f"{noun}{least} to {most}"
+    least, most = (without_interval(size_of(effect, times=times)) for effect in ends)
+    if least == most:
+        return f"{noun}{least}"
+    number, _, unit = least.partition(" ")
+    return f"{noun}{number if most.endswith(f' {unit}') and times else least} to {most}"
 
 
-def _margin_excluded(effects: Sequence[Effect], margin: float) -> str:
-    """Return e.g. "differences beyond 3 % are excluded in 8 of 8 comparisons; widest interval -1.5 % to +2.1 %"."""
-    number = len(effects)
-    text = f"{_beyond(effects, margin)} are excluded in {number} of {counted(number, 'comparison')}"
-    typical = sum(effect.conclusion is Conclusion.EQUIVALENT_TYPICALLY for effect in effects)
-    if 0 < typical < number:
-        text += f", in {number - typical} of them in the mean run too"
-    widest = max(effects, key=width)
-    if (change := percent_numbers(widest)) is not None:
-        text += f"; widest interval {change[1]} % to {change[2]} %"
-    else:
-        _, low, high, unit = effect_numbers(widest, (None, widest.low, widest.high))
-        text += f"; widest interval {low} to {high}{unit}"
-    detectable = [effect for effect in effects if effect.detectably]
-    if detectable:
-        words = joined(sorted({escape(effect.detectably) for effect in detectable}), last="or")
-        text += f"; {len(detectable)} of them detectably {words}, but by less than that"
-    return text
+def _within(effects: Sequence[Effect], margin: float) -> str:
+    """Return e.g. ", within 3 %": every larger effect is excluded."""
+    by_ratio = all(effect.scale is Scale.LOG for effect in effects)
+    return f", within {percent(margin)}" if by_ratio else ", within the margin"
 
 
 def _undecided(effects: Sequence[Effect]) -> str:
@@ -367,12 +334,6 @@ def _hull(effects: Sequence[Effect]) -> Effect:
     return replace(effects[0], low=min(lows, default=None), high=max(highs, default=None))
 
 
-def _beyond(effects: Sequence[Effect], margin: float) -> str:
-    if all(effect.scale is Scale.LOG for effect in effects):
-        return f"differences beyond {percent(margin)}"
-    return "differences beyond the margin"
-
-
 def _same(effects: Sequence[Effect]) -> str:
     references = joined(dict.fromkeys(label(effect.reference) for effect in effects))
     typically = covers_typical(effects)
@@ -391,7 +352,7 @@ def _names(groups: Sequence[Setting]) -> str:
     for group in groups:
         factors.setdefault(group.factor, []).append(group.level)
     if len(groups) > _MOST_LABELS:
-        return f"all {len(groups)} other levels of {joined(map(label, factors))}"
+        return f"all {len(groups)} levels of {joined(map(label, factors))}"
     return joined(f"{label(factor)} {joined(map(label, levels))}" for factor, levels in factors.items())
 
 
@@ -400,20 +361,11 @@ def _references(groups: Sequence[Setting]) -> str:
 
 
 def _where(effects: Sequence[Effect], conditions: Conditions) -> str:
-    """Return e.g. " in all 8 conditions (cache cold and warm, size 4 KiB and 1 MiB)", " (workload read)" for one of several,
-    "" if the study has only one."""
-    found = {c.key: c for c in (conditions.of_effect(e) for e in effects)}
-    if len(found) < 2:
-        return next(iter(found.values())).behind
-    labels: dict[str, dict[str, None]] = {}
-    for condition in sorted(found.values(), key=lambda c: c.order):
-        for name, text in condition.parts:
-            labels.setdefault(name, {})[text] = None
-    varied = {name: list(values) for name, values in labels.items() if len(values) > 1}
-    sentence = f" in {'both' if len(found) == 2 else f'all {len(found)}'} conditions"
-    if 0 < sum(map(len, varied.values())) <= _MOST_LABELS:
-        sentence += f" ({', '.join(f'{name} {joined(values)}' for name, values in varied.items())})"
-    return sentence
+    """Return e.g. " in all 8 conditions", " (workload read)" for one of several, "" if the study has only one."""
+    number = len({conditions.of_effect(effect).key for effect in effects})
+    if number < 2:
+        return conditions.of_effect(effects[0]).behind
+    return " in both conditions" if number == 2 else f" in all {number} conditions"
 
 
 MANY = 4
@@ -449,40 +401,27 @@ def screen_finding(
 ) -> str:
     """Summarise a screen.
 
-    E.g. "4 of 26 settings change the wall time: noatime takes 9 % less time than relatime [-12, -6], ...; 15 are
-    equivalent within 3 %, 7 undecided". ``together``: factor and level of settings that act only together with another;
-    those count as neither equivalent nor undecided.
+    E.g. "4 of 26 settings change the wall time; most: noatime takes 9 % less time than relatime". ``together``: factor
+    and level of settings that act only together with another; those count as neither equivalent nor undecided.
     """
     settings = settings_of(effects)
     plain = sorted((one for one in settings if one.plain), key=lambda one: -strength(one.plain[0]))
     probable = [one for one in settings if one.loud and not one.plain]
     rest = _rest(_apart(settings, together), margin=margin)
-    what = f"{_screen_subject(effects)}{_screen_where(effects, conditions)}"
+    what = _screen_subject(effects)
     of = counted(len(settings), "setting")
     if not plain and not probable:
         return f"none of {of} is shown to change {what}{f': {rest}' if rest else ''}"
-    several = len({(effect.workload, tuple(effect.condition.items())) for effect in effects}) > 1
-
-    def named(chosen: Sequence[Effect]) -> str:
-        texts = []
-        for effect in chosen[:_MOST_NAMED]:
-            where = conditions.of_effect(effect).text
-            texts.append(effect_of(effect) + (f" ({where})" if several else ""))
-        return "; ".join([*texts, f"{len(chosen) - len(texts)} more"] if len(chosen) > len(texts) else texts)
-
     parts = []
     if plain:
         count = f"{len(plain)} of {of}" if len(settings) > 1 else "the setting"
         change = "change" if len(plain) > 1 else "changes"
-        parts.append(f"{count} {change} {what}: {named([one.plain[0] for one in plain])}")
+        parts.append(f"{count} {change} {what}")
     if probable:
         count = f"{len(probable)}{'' if plain else f' of {of}'}" if len(settings) > 1 else "the setting"
         change = "change" if len(probable) > 1 else "changes"
-        what = "it" if plain else what
-        parts.append(
-            f"{count} probably {change} {what}{SIZE_OPEN}: {named([one.loud[0] for one in probable])}"
-        )
-    return "; ".join([*parts, rest] if rest else parts)
+        parts.append(f"{count} probably" + ("" if plain else f" {change} {what}"))
+    return f"{', '.join(parts)}{_most([one.loud[0] for one in (*plain, *probable)], conditions)}"
 
 
 def screen_details(
@@ -530,11 +469,6 @@ def _screen_subject(effects: Sequence[Effect]) -> str:
 def _spoken(effect: Effect) -> str:
     name = response_name(effect)
     return f"{name} time" if kind_of(effect) is Kind.TIME and "time" not in name else name
-
-
-def _screen_where(effects: Sequence[Effect], conditions: Conditions) -> str:
-    found = {conditions.of_effect(effect).key for effect in effects}
-    return f" in at least one of {len(found)} conditions" if len(found) > 1 else ""
 
 
 def row_label(name: str, level: str) -> str:

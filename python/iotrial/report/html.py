@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
-from html import escape as escape_html
 from importlib import resources
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -38,15 +37,13 @@ from iotrial.report.blocks import (
     parts,
     shown_in,
 )
+from iotrial.report.chart import swatch
 from iotrial.report.figure import Figure, csv_of, named
-from iotrial.report.plots.canvas import arm_dashes, arm_marker, can_draw
 from iotrial.report.templating import environment
 from iotrial.terminal import escape, escape_lines
 
 if TYPE_CHECKING:
     from jinja2 import Template
-
-    from iotrial.report.series import Arm
 
 #: conditions that are drawn, unless the page is too large
 MOST_PANELS = 24
@@ -83,7 +80,7 @@ class _Page:
         sections = [block for block in blocks if isinstance(block, Section) and block.id]
         runs = groupby(blocks, key=lambda block: isinstance(block, Section) and bool(block.id))
         body = [("sections" if alone else "loose", tuple(members)) for alone, members in runs]
-        turns = can_draw() and any(drawn.scenes for drawn in figures_in(report.blocks))
+        turns = any(drawn.scenes for drawn in figures_in(report.blocks))
         turning = _turning() if turns else ""
         self._values: dict[str, object] = {
             "r": report,
@@ -142,35 +139,9 @@ def _template() -> Template:
         kinds=_kinds,
         columns=_columns,
         words=_words,
-        swatch=_swatch,
+        swatch=lambda arm: Markup(swatch(arm)),
     )
     return made.get_template("page.html.j2")
-
-
-def _swatch(arm: Arm) -> Markup:
-    """Draw the arm's line and marker as the figures do."""
-    colour = "var(--muted)" if arm.is_control else f"var(--arm-{arm.position % 8})"
-    _, pattern = arm_dashes(arm)
-    dash = f' stroke-dasharray="{" ".join(f"{1.5 * part:g}" for part in pattern)}"' if pattern else ""
-    fill = "none" if arm.is_control else colour
-    shape, stroke = _SHAPES[arm_marker(arm.position)], escape_html(colour)
-    return Markup(
-        f'<svg viewBox="0 0 34 12" aria-hidden="true"><path d="M0 6H34" stroke="{stroke}" stroke-width="1.6"{dash}/>'
-        f'<path d="{shape}" fill="{fill}" stroke="{stroke}"/></svg>'
-    )
-
-
-# Markers of the figures as paths around (17, 6).
-_SHAPES = {
-    "o": "M13.5 6a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0z",
-    "s": "M13.8 2.8h6.4v6.4h-6.4z",
-    "^": "M17 2l4 7.5h-8z",
-    "v": "M17 10l4-7.5h-8z",
-    "D": "M17 1.6l4.4 4.4l-4.4 4.4l-4.4-4.4z",
-    "P": "M15.5 2h3v2.5h2.5v3h-2.5v2.5h-3v-2.5h-2.5v-3h2.5z",
-    "X": "M14 2l3 3l3-3l1.5 1.5l-2.8 2.5l2.8 2.5l-1.5 1.5l-3-3l-3 3l-1.5-1.5l2.8-2.5l-2.8-2.5z",
-    "p": "M17 2l4 3l-1.5 4.6h-5l-1.5-4.6z",
-}
 
 
 #: limit of a whole page, in bytes

@@ -73,7 +73,6 @@ class Figure(JsonObject, frozen=True, forbid_unknown_fields=False):
     title: str
     sentence: str
     svg: str
-    png: str
     csv: str
 
 
@@ -622,7 +621,7 @@ def _trial(document: Document, figures: Sequence[FigureFiles] | None) -> Trial:
         time_spent=document.data.time_spent or UNSET,
         figures=UNSET
         if figures is None
-        else [Figure.of(one, svg=str(one.svg), png=str(one.png), csv=str(one.csv)) for one in figures],
+        else [Figure.of(one, svg=str(one.svg), csv=str(one.csv)) for one in figures],
     )
 
 

@@ -162,6 +162,11 @@ def spoken(name: str) -> str:
     return escape(name).replace("_", " ")
 
 
+def axis_name(response: str) -> str:
+    """Return a response's name for a chart: "time" for the one that studies call wall."""
+    return "time" if response == "wall" else spoken(response)
+
+
 def is_speed(effect: Effect) -> bool:
     """Return whether the response is a time or a rate, so that "faster" and "slower" apply."""
     return kind_of(effect) in (Kind.TIME, Kind.RATE) and effect.statistic == TYPICAL

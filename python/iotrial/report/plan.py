@@ -32,7 +32,7 @@ def _rows(data: TrialData, design: Design | None) -> Iterator[tuple[str, str]]:
     for factor in study.condition_factors:
         yield f"Condition: {escape(factor.name)}", _labels(factor)
     for workload in study.workloads:
-        yield f"Workload: {escape(workload.name)}", _work(workload)
+        yield f"Workload: {escape(workload.name)}", _work(workload, own=study.quick)
     primary = [escape(response.name) for response in study.responses if response.primary]
     if primary:
         yield "Primary response", joined(dict.fromkeys(primary))
@@ -79,23 +79,25 @@ def _labels(factor: Factor) -> str:
     return joined(labels)
 
 
-def _work(workload: Workload) -> str:
+def _work(workload: Workload, *, own: bool) -> str:
     work = workload.work
     if work.in_windows:
         return escape(work.described())
     repeat = f", {work.replicates} times" if work.replicates > 1 else ""
     if work.repeats_from("cold") < work.replicates:
         repeat += " (once from a cold cache)"
-    if not isinstance(work, FileSet):  # its one small file may not be used at all
-        return f"{escape(work.described())}{repeat}"
-    files = f"{counted(work.files, 'file')} of {format_size(work.size_bytes)} a run"
     state = "" if workload.cache in (None, "as-is") else f"; cache {workload.cache}"
+    if not isinstance(work, FileSet) or own:  # its one small file may not be used at all
+        return f"{escape(work.described())}{repeat}{state}"
+    files = f"{counted(work.files, 'file')} of {format_size(work.size_bytes)} a run"
     return f"{escape(work.described())} on {files}{repeat}{state}"
 
 
 def _assignment(header: TrialHeader) -> str:
     if header.study.in_windows:
         return "None: the service's own files are used, and stay what they are."
+    if header.study.quick:
+        return "Those that the command itself chooses, or that were recorded."
     shared = [w for w in header.study.workloads if w.work.pool == w.work.files]
     drawn = "The files of an arm are chosen at random from the seed in every block."
     if not shared:

@@ -5,37 +5,34 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from iotrial.report.axes import Axis, ends_of, linear_ticks, ratio_axis
 from iotrial.report.best import race_rows
 from iotrial.report.blocks import Block, Drawn, Group, Row, Section, Table, Words, heads
-from iotrial.report.document import Document
-from iotrial.report.figure import Figure as DrawnFigure
-from iotrial.report.notation import counted, elided
-from iotrial.report.phrases import label
-from iotrial.report.plots.canvas import (
-    DASHES,
-    FONT_PT,
-    LINE,
+from iotrial.report.chart import (
     MUTED,
-    PAPER,
-    Drawing,
+    NARROW,
+    WIDE,
+    Chart,
+    Curve,
+    Entry,
+    Interval,
+    Mark,
+    Points,
+    Rule,
     arm_ink,
     arm_marker,
-    calm,
-    draw,
-    log_ratio_ticks,
+    plot,
 )
+from iotrial.report.document import Document
+from iotrial.report.figure import Figure as DrawnFigure
+from iotrial.report.notation import counted
+from iotrial.report.phrases import label
 from iotrial.stats.contrast import Responses, Runs
 from iotrial.stats.model import Race
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-_WIDE_IN, _NARROW_IN, _HIGH_IN = 7.6, 4.1, 3.8
-_LONGEST_NAME = 30
 _LEDE = (
     "Every block runs the settings that are still in the race, in random order, and today’s. A setting leaves once another "
     "is shown to be better, or once it is shown not to be better than today’s by the margin."
@@ -88,8 +85,8 @@ def race_figures(document: Document) -> tuple[DrawnFigure, ...]:
                     for track in tracks
                     for block, mean in zip(track.blocks, track.means, strict=True)
                 ),
-                parts=(_drawing(f"race-{number}", tracks, narrow=False),),
-                narrow=_drawing(f"race-{number}-narrow", tracks, narrow=True),
+                parts=(race_chart(f"race-{number}", tracks, narrow=False),),
+                narrow=race_chart(f"race-{number}-narrow", tracks, narrow=True),
             )
         )
     return tuple(found)
@@ -125,64 +122,38 @@ def _tracks(document: Document, race: Race) -> list[Track]:
     return tracks
 
 
-def _drawing(name: str, tracks: list[Track], *, narrow: bool) -> Drawing:
+def race_chart(name: str, tracks: list[Track], *, narrow: bool) -> Chart:
+    """Draw the mean effect of each setting so far, block by block, with its interval at the end, and name all settings."""
     last = max((track.blocks[-1] for track in tracks if track.blocks), default=1)
     settled = [mean for track in tracks for mean in track.means[len(track.means) // 3 :]]
     ends = [end for track in tracks if not track.left for end in (track.low, track.high) if end is not None]
-    low, high = min([*settled, *ends, 0.0]), max([*settled, *ends, 0.0])
-    room = 0.06 * ((high - low) or 0.1)
-
-    def paint(figure: Figure) -> None:
-        axes = figure.add_axes((0.14, 0.14, 0.83, 0.82) if narrow else (0.08, 0.13, 0.6, 0.83))
-        calm(axes)
-        axes.set_xlim(0.5, last + 0.8)
-        axes.set_ylim(low - room, high + room)
-        axes.set_xlabel("blocks", color=MUTED, fontsize=FONT_PT - 0.5)
-        axes.set_yticks(*log_ratio_ticks(low - room, high + room))
-        axes.axhline(0.0, color=LINE, linewidth=1.2, zorder=1)
-        for place, track in enumerate(tracks):
-            if not track.blocks:
-                continue
-            ink = MUTED if track.left else arm_ink(place + 1)
-            axes.plot(
-                track.blocks,
-                track.means,
-                color=ink,
-                linewidth=0.8 if track.left else 1.4,
-                zorder=2 + (not track.left),
-            )
-            marker = "x" if track.left else arm_marker(place + 1)
-            axes.plot(
-                [track.blocks[-1]], [track.means[-1]], marker=marker, linewidth=0, markersize=5, color=ink,
-                markerfacecolor=PAPER, markeredgewidth=1.0, zorder=4,
-            )  # fmt: skip
-            if not track.left and track.low is not None and track.high is not None:
-                axes.plot(
-                    [track.blocks[-1]] * 2,
-                    [track.low, track.high],
-                    color=ink,
-                    linewidth=1.0,
-                    linestyle=DASHES[0],
-                )
-        if not narrow:
-            _names(figure, tracks)
-
-    return draw(
+    low, high = ends_of([*settled, *ends, 0.0])
+    y = ratio_axis(math.exp(low), math.exp(high), "mean effect against today's settings so far (ratio)")
+    ticks = tuple((tick, f"{tick:g}") for tick in linear_ticks(1, last) if tick == int(tick))
+    x = Axis(0.5, last + 0.8, ticks=ticks, title="blocks", grid=False)
+    marks: list[Mark] = [Rule(1.0, level=True)]
+    listed = []
+    for place, track in sorted(enumerate(tracks), key=lambda one: not one[1].left):
+        if not track.blocks:
+            continue
+        ink = MUTED if track.left else arm_ink(place + 1)
+        marker = "x" if track.left else arm_marker(place + 1)
+        means = [math.exp(mean) for mean in track.means]
+        marks.append(Curve(track.blocks, means, ink, 1.0 if track.left else 1.8))
+        if not track.left and track.low is not None and track.high is not None:
+            bounds = math.exp(track.low), math.exp(track.high)
+            marks.append(Interval(track.blocks[-1], bounds[0], None, bounds[1], ink, upright=True))
+        marks.append(Points([track.blocks[-1]], means[-1:], ink, marker, 4, hollow=not track.left))
+        text = track.name + (" (left)" if track.left else "")
+        listed.append((track.left, means[-1], Entry(text, ink, marker, hollow=not track.left)))
+    return plot(
         name,
-        (_NARROW_IN if narrow else _WIDE_IN, _HIGH_IN),
-        paint,
+        x,
+        y,
+        marks,
         description=f"The mean effect of {len(tracks)} settings against today's, block by block",
+        width=NARROW if narrow else WIDE,
+        height=300 if narrow else 360,
+        entries=[entry for _, _, entry in sorted(listed, key=lambda one: one[:2])],
+        kind="narrow" if narrow else "wide",
     )
-
-
-def _names(figure: Figure, tracks: list[Track]) -> None:
-    """List the settings at the right, those still in the race first."""
-    ordered = sorted(
-        enumerate(tracks), key=lambda one: (one[1].left, one[1].means[-1] if one[1].means else 0.0)
-    )
-    step = min(0.06, 0.83 / max(1, len(ordered)))
-    for line, (place, track) in enumerate(ordered):
-        figure.text(
-            0.7, 0.94 - line * step, elided(track.name, _LONGEST_NAME), va="top", fontsize=FONT_PT - 1,
-            color=MUTED if track.left else arm_ink(place + 1),
-        )  # fmt: skip

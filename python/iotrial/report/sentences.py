@@ -38,7 +38,7 @@ from iotrial.report.interactions import (
     Split,
     interaction_sentence,
     only_together,
-    split_sentence,
+    split_span,
     splits,
     together_sentence,
 )
@@ -202,7 +202,8 @@ def summarise(
     study, margin = trial.header.study, trial.header.margin
     clauses = [_together(one, conditions) for one in together]
     apart = sorted(apart, key=lambda one: -one.widest)
-    clauses += [split_sentence(one, conditions.of_effect(one.main).behind) for one in _each_once(apart)]
+    dependent = list(_each_once(apart))
+    clauses += [split_span(one, conditions.of_effect(one.main).behind) for one in dependent[:1]]
     if analysis.races:
         clauses.append(race_finding(analysis.races[0], effects, study, margin=margin))
     elif study.design.kind is DesignKind.CONFIRM:
@@ -211,9 +212,11 @@ def summarise(
         clauses.append(ablation_finding(effects, conditions, margin=margin))
     elif is_screen(study) and effects:
         clauses.append(screen_finding(effects, conditions, margin=margin, together=paired))
-    elif effects:
+    elif effects and not dependent:
         clauses.append(finding(effects, conditions, margin=margin))
     found = "; ".join(clauses)
+    if dependent and (more := len(dependent) - 1 + len(effects)):
+        found += f"; {counted(more, 'more effect')} in the table"
     note = risk_note(every, risks_of(study) if risks is None else risks, measured)
     tone = Tone.AT_RISK if note else Tone.MIXED if apart else _tone(every, screen=is_screen(study))
     undecided = [effect for effect in every if effect.conclusion is Conclusion.UNDECIDED]
@@ -334,8 +337,8 @@ def control_sentence(control: Control, where: str) -> str:
         return f"the injected slowdown (ratio {put_in}) was not measured correctly ({where}: {size})"
     if not control.told_from_zero:
         return f"the injected slowdown (ratio {put_in}) is not visible yet: {size}"
-    own = (control.low, control.high)
-    if own == (None, None) or (None not in own and own[0] <= 1.0 <= own[1]):
+    low, high = control.low, control.high
+    if (low is None or low <= 1.0) and (high is None or high >= 1.0):
         return f"the injected slowdown (ratio {put_in}) was seen; the interval, at a stricter level, is wider: {size}"
     return f"the injected slowdown (ratio {put_in}) was found: {size}"
 

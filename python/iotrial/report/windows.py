@@ -1,38 +1,42 @@
 """The windows of a live trial: in order of time with the washout before each, and what each block shows.
 
-Figures show one metric each: a line for every window at its value, from the beginning to the end of its counted part, a band
-for its washout, and a dashed line at a hard limit of the guard. Windows of void blocks are hollow crosses.
+Charts show one metric each: a line for every window at its value, from the beginning to the end of its counted part, a band
+for its washout, and a dashed line at a hard limit of the guard. Windows of void blocks are crosses.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from iotrial.report.blocks import Block, Drawn, Note, Panels, Section, View, table
-from iotrial.report.figure import Figure, Row, stem
-from iotrial.report.notation import bracketed, capitalised, counted, named_level, quantity
-from iotrial.report.phrases import label, null_value, spoken
-from iotrial.report.plots.canvas import (
+from iotrial.report.axes import Axis, difference_axis, ends_of, fitted_axis, ratio_axis, time_axis
+from iotrial.report.blocks import Block, Drawn, Note, Section, View, table
+from iotrial.report.chart import (
     BAND,
-    FONT_PT,
-    LINE,
     MUTED,
-    PAPER,
+    NARROW,
     VERDICT_INKS,
-    Drawing,
+    WIDE,
+    Chart,
+    Curve,
+    Entry,
+    Mark,
+    Points,
+    Rect,
+    Rule,
+    Text,
+    arm_entries,
     arm_ink,
     arm_marker,
-    calm,
-    draw,
-    linear_ticks,
-    log_ratio_ticks,
-    scale_of,
+    plot,
 )
+from iotrial.report.figure import Figure, Row, stem
+from iotrial.report.notation import bracketed, capitalised, counted, named_level, quantity
+from iotrial.report.phrases import axis_name, label, null_value, spoken
 from iotrial.report.series import Arm, arms_of
 from iotrial.stats.switchback import CarryOver, carry_over, in_words
 from iotrial.store.checks import LEAD_IN, LONGEST_S, WINDOW, parts_of
@@ -44,9 +48,6 @@ from iotrial.units import format_duration, format_ratio, is_number
 from iotrial.workloads.live import Guard, LiveWork
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
-
     from iotrial.report.document import Document
 
 READING = (
@@ -60,8 +61,6 @@ _EXACT = (
     "The test of “no effect” is exact, whatever one window leaves for the next: it needs only the drawn order. Sizes and "
     "intervals assume that "
 )
-_WIDE_IN, _HIGH_IN = 7.6, 2.7
-_BOX = (0.11, 0.19, 0.86, 0.75)
 _MOST_WINDOWS = 200
 _MOST_METRICS = 6
 
@@ -222,7 +221,7 @@ def windows_section(document: Document, figures: Sequence[Drawn]) -> Iterator[Bl
     yield Section(
         "Windows",
         (
-            Panels(tuple(figures)),
+            *figures,
             Section("Windows as a table", (table(columns, rows),), folded=True, view=View.PAGE),
         ),
         id="windows",
@@ -281,8 +280,10 @@ def _in_time(
             f"{response.name} [{response.unit}]",
         ),
         rows=tuple(_row(window, response.name) for window in windows),
-        parts=(_drawing(f"windows-{index}", response, windows[-_MOST_WINDOWS:], arms, guards),),
-        key=tuple(arm for arm in arms if not arm.is_control),
+        parts=(_drawing(f"windows-{index}", response, windows[-_MOST_WINDOWS:], arms, guards, narrow=False),),
+        narrow=_drawing(
+            f"windows-{index}-narrow", response, windows[-_MOST_WINDOWS:], arms, guards, narrow=True
+        ),
     )
 
 
@@ -292,58 +293,66 @@ def _row(window: Window, name: str) -> Row:
     return (window.arm, window.block + 1, void, *times, window.values[name])
 
 
-def _time_unit(last_s: float) -> tuple[str, float]:
-    return ("h", 3600.0) if last_s >= 3 * 3600 else ("min", 60.0) if last_s >= 180 else ("s", 1.0)
-
-
 def _drawing(
-    name: str, response: Response, windows: Sequence[Window], arms: Sequence[Arm], guards: Sequence[Guard]
-) -> Drawing:
+    name: str,
+    response: Response,
+    windows: Sequence[Window],
+    arms: Sequence[Arm],
+    guards: Sequence[Guard],
+    *,
+    narrow: bool,
+) -> Chart:
     positions = {arm.name: arm.position for arm in arms}
     limits = [one for guard in guards for one in (guard.above, guard.below) if one is not None]
-    scale = scale_of(np.array([window.values[response.name] for window in windows] + limits), response.unit)
-    unit, seconds = _time_unit(windows[-1].ended_s)
-
-    def paint(figure: Canvas) -> None:
-        axes = _axes(figure, f"{unit} since the trial began")
-        axes.set_ylim(*scale.limits)
-        places, labels = scale.ticks()
-        axes.set_yticks(places, labels)
-        axes.set_ylabel(spoken(response.name), color=MUTED, fontsize=FONT_PT - 0.5)
-        axes.grid(axis="y", color=LINE, linewidth=0.6)
-        axes.set_axisbelow(True)
-        for window in windows:
-            if window.began_s > window.switched_s:
-                axes.axvspan(
-                    window.switched_s / seconds, window.began_s / seconds, color=BAND, linewidth=0, zorder=0
-                )
-            (place,) = scale.place(np.array([window.values[response.name]])).tolist()
-            ink = arm_ink(positions.get(window.arm, 0))
-            if window.void:
-                middle = (window.began_s + window.ended_s) / 2.0 / seconds
-                axes.plot([middle], [place], marker="x", color=ink, markersize=4, linewidth=0, zorder=2)
-                continue
-            axes.plot(
-                [window.began_s / seconds, window.ended_s / seconds], [place] * 2, color=ink, linewidth=2.2,
-                solid_capstyle="butt", zorder=3,
-            )  # fmt: skip
-        for limit in limits:
-            axes.axhline(
-                float(scale.place(np.array([limit]))[0]),
-                color=VERDICT_INKS["slower"],
-                linewidth=1.0,
-                linestyle=(0, (4, 2)),
-            )
-
+    y = fitted_axis(
+        np.array([window.values[response.name] for window in windows]),
+        response.unit,
+        axis_name(response.name),
+    )
+    reached = [limit for limit in limits if y.low - (y.high - y.low) <= limit <= y.high + (y.high - y.low)]
+    if reached:
+        values = [
+            window.values[response.name]
+            for window in windows
+            if y.low <= window.values[response.name] <= y.high
+        ]
+        y = fitted_axis(np.array([*values, *reached]), response.unit, axis_name(response.name))
+    x = time_axis(windows[-1].ended_s, first_s=windows[0].switched_s)
+    marks: list[Mark] = []
+    void: dict[str, list[tuple[float, float]]] = {}
+    for window in windows:
+        if window.began_s > window.switched_s:
+            marks.append(Rect(window.switched_s, window.began_s, None, None, BAND))
+        value = window.values[response.name]
+        ink = arm_ink(positions.get(window.arm, 0))
+        if window.void:
+            void.setdefault(ink, []).append(((window.began_s + window.ended_s) / 2.0, value))
+        elif not y.low <= value <= y.high:  # a mark at the edge
+            marks.append(Points([(window.began_s + window.ended_s) / 2.0], [value], ink))
+        else:
+            marks.append(Curve((window.began_s, window.ended_s), (value, value), ink, 3))
+    marks += [
+        Points([at for at, _ in own], [at for _, at in own], ink, "x", 3.5) for ink, own in void.items()
+    ]
+    for limit in limits:
+        marks.append(Rule(limit, level=True, ink=VERDICT_INKS["slower"], width=1.3, dash="6 3"))
+        if limit in reached:
+            text = f"limit {quantity(limit, response.unit)}"
+            marks.append(Text(x.high, limit, text, VERDICT_INKS["slower"], "end", dx=-4, dy=-9, halo=True))
     what = f"{spoken(response.name)} of {counted(len(windows), 'window')} in order of time"
-    return draw(name, (_WIDE_IN, _HIGH_IN), paint, description=what)
+    drawn = {window.arm for window in windows}
+    own = arm_entries([arm for arm in arms if arm.name in drawn])
+    entries = [replace(entry, shape="", dash="") for entry in own]
+    return _plot(name, x, y, marks, what, entries, narrow=narrow)
 
 
-def _axes(figure: Canvas, across: str) -> Axes:
-    axes = figure.add_axes(_BOX)
-    calm(axes)
-    axes.set_xlabel(across, color=MUTED, fontsize=FONT_PT - 0.5)
-    return axes
+def _plot(
+    name: str, x: Axis, y: Axis, marks: Sequence[Mark], what: str, entries: Sequence[Entry], *, narrow: bool
+) -> Chart:
+    width, height, kind = (NARROW, 240, "narrow") if narrow else (WIDE, 280, "wide")
+    return plot(
+        name, x, y, marks, description=what, width=width, height=height, kind=kind, entries=entries
+    )  # fmt: skip
 
 
 def _contrasts(
@@ -378,8 +387,8 @@ def _contrasts(
         rows=tuple(
             (arm, at, math.exp(found) if log else found) for arm, own in points.items() for at, found in own
         ),
-        parts=(_contrast_drawing(document, response, points, arms, size, log=log),),
-        key=tuple(arm for arm in arms if arm.name in points),
+        parts=(_contrast_drawing(document, response, points, arms, size, log=log, narrow=False),),
+        narrow=_contrast_drawing(document, response, points, arms, size, log=log, narrow=True),
     )
 
 
@@ -401,32 +410,29 @@ def _contrast_drawing(
     size: str,
     *,
     log: bool,
-) -> Drawing:
+    narrow: bool,
+) -> Chart:
     positions = {arm.name: arm.position for arm in arms}
     every = np.array([found for own in points.values() for _, found in own])
     band = math.log1p(document.trial.header.margin) if log else 0.0
-    low, high = min(float(every.min()), -band), max(float(every.max()), band)
-    room = 0.08 * ((high - low) or 1.0)
-    unit, seconds = _time_unit(max(at for own in points.values() for at, _ in own))
-
-    def paint(figure: Canvas) -> None:
-        axes = _axes(figure, f"{unit} since the trial began")
-        axes.set_ylim(low - room, high + room)
-        if log:
-            axes.set_yticks(*log_ratio_ticks(low - room, high + room))
-        else:
-            places = linear_ticks(low - room, high + room)
-            axes.set_yticks(places, [f"{place:g}" for place in places])
-        axes.set_ylabel(size, color=MUTED, fontsize=FONT_PT - 0.5)
-        if band:
-            axes.axhspan(-band, band, color=BAND, linewidth=0, zorder=0)
-        axes.axhline(0.0, color=LINE, linewidth=1.0, zorder=1)
-        for arm, own in points.items():
-            position = positions.get(arm, 0)
-            axes.plot(
-                [at / seconds for at, _ in own], [found for _, found in own], marker=arm_marker(position),
-                color=arm_ink(position), markerfacecolor=PAPER, markersize=4.5, linewidth=0, zorder=3,
-            )  # fmt: skip
-
+    usual = fitted_axis(every, "1")  # without a few values far from all others
+    inside = every[(every >= usual.low) & (every <= usual.high)]
+    low, high = ends_of([*inside.tolist(), 0.0, -band, band], 0.08)
+    y = ratio_axis(math.exp(low), math.exp(high), size) if log else difference_axis(low, high, "", size)
+    x = time_axis(max(at for own in points.values() for at, _ in own))
+    marks: list[Mark] = [Rule(1.0 if log else 0.0, level=True, ink=MUTED)]
+    if band:
+        marks.append(Rect(None, None, math.exp(-band), math.exp(band), BAND))
+    for arm, own in points.items():
+        position = positions.get(arm, 0)
+        values = [math.exp(found) if log else found for _, found in own]
+        marks.append(
+            Points([at for at, _ in own], values, arm_ink(position), arm_marker(position), 4, hollow=True)
+        )
     what = f"The effect on {spoken(response.name)} in each of {counted(len(every), 'block')}"
-    return draw("contrasts", (_WIDE_IN, _HIGH_IN), paint, description=what)
+    entries = tuple(
+        Entry(arm.label, arm_ink(arm.position), arm_marker(arm.position), hollow=True, line=False)
+        for arm in arms
+        if arm.name in points
+    )
+    return _plot(f"contrasts{'-narrow' * narrow}", x, y, marks, what, entries, narrow=narrow)

@@ -628,8 +628,11 @@ class Conductor:
         rounds = max(0, math.floor((self._until_s - self.elapsed_s + round_s * done / every) / round_s))
         spent_s = self._limits.time_s - (self._until_s - round_s)
         prepared_s = (self._began_ns - self._time.began_ns) / 1e9
-        left = SURELY * (self._until_s - self.elapsed_s - prepared_s) / round_s
-        fewer = fewer_levels(self._plan, self._spec, left) if self._limits.fewer else None
+        left = (self._until_s - self.elapsed_s - prepared_s) / round_s
+        fewer = None
+        if self._limits.fewer:
+            surely = fewer_levels(self._plan, self._spec, SURELY * left)
+            fewer = surely or fewer_levels(self._plan, self._spec, left)
         note = budget_note(
             self._plan, self._spec, round_s=round_s, rounds=rounds, spent_s=spent_s, fewer=fewer
         )

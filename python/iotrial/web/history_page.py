@@ -19,16 +19,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from iotrial.report.analysed import Analysed
+from iotrial.report.axes import Axis
+from iotrial.report.chart import MUTED
+from iotrial.report.interval_charts import IntervalRow, interval_axis, of_effect
 from iotrial.report.notation import named_level
 from iotrial.report.phrases import interval, spoken
 from iotrial.report.risks import risk_of
 from iotrial.stats.change_points import FEWEST, Change, changes
-from iotrial.stats.model import Conclusion, Effect
+from iotrial.stats.model import Conclusion, Effect, Verdict
 from iotrial.store.outline import Outline
 from iotrial.store.states import TrialState
 from iotrial.study.model import Scale
 from iotrial.terminal import escape
-from iotrial.web.figures import Axis, Mark, both_widths, timeline
+from iotrial.web.figures import tone_ink, trials_over_time
 from iotrial.web.pages import QUIET_REFRESH_S, REFRESH_S, render_page
 from iotrial.web.query_params import pairs_of, value_of
 from iotrial.web.store_view import StoreView
@@ -170,27 +173,33 @@ def _groups(points: Sequence[Point]) -> list[Group]:
         return []
     log, unit = points[0].effect.scale is Scale.LOG, points[0].effect.unit
     margin = min(point.margin for point in points)
-    axis = Axis.of(map(_mark, points), log=log, unit=unit, margin=margin)
-    return [_group(machine, own, axis) for machine, own in by_machine.items()]
+    title = "ratio to the reference" if log else "difference to the reference"
+    axis = interval_axis(map(_row, points), log=log, unit=unit, margin=margin, title=title)
+    return [
+        _group(f"history-{n}", machine, own, axis, margin) for n, (machine, own) in enumerate(by_machine.items())
+    ]  # fmt: skip
 
 
-def _group(machine: str, points: list[Point], axis: Axis) -> Group:
+def _group(name: str, machine: str, points: list[Point], axis: Axis, margin: float) -> Group:
     found, words = changes_of(points)
-    marks, places = [_mark(point) for point in points], [change.place for change in found]
+    rows, places = [_row(point) for point in points], [change.place for change in found]
     label = f"{len(points)} trials in order of time, each with its interval; the table has the numbers."
-    drawn = both_widths(lambda width: timeline(marks, axis, changes=places, width=width, label=label))
+    drawn = trials_over_time(name, rows, axis, changes=places, margin=margin, what=label)
     return Group(machine, tuple(points), *drawn, words)
 
 
-def _mark(point: Point) -> Mark:
+def _row(point: Point) -> IntervalRow:
     effect = point.effect
-    numbers = f"trial {point.row.trial.number}: {point.numbers}" + ("" if point.valid else ", invalid")
     tone = ("higher" if point.risk else effect.conclusion.tone) if point.valid else ""
-    name = point.row.started[:10]
-    value, low, high = effect.value, effect.low, effect.high
-    if effect.agree is False and effect.span is not None:
-        value, low, high = None, effect.span.least, effect.span.most
-    return Mark(value, low, high, tone, name, numbers, f"trials/{point.row.trial.number}")
+    return of_effect(
+        effect,
+        point.row.started[:10],
+        numbers=f"trial {point.row.trial.number}: {point.numbers}" + ("" if point.valid else ", invalid"),
+        ink=tone_ink(tone),
+        hollow=tone_ink(tone) == MUTED,
+        undecided=not point.valid or effect.verdict is Verdict.INCONCLUSIVE,
+        href=f"trials/{point.row.trial.number}",
+    )
 
 
 def changes_of(points: Sequence[Point]) -> tuple[tuple[Change, ...], str]:

@@ -15,6 +15,7 @@ from iotrial.errors import RequestError
 from iotrial.report.analysed import Analysed
 from iotrial.report.conditions import Conditions
 from iotrial.report.interactions import comparison, verdict_word
+from iotrial.report.interval_charts import IntervalRow
 from iotrial.report.live import outlook_words, widest
 from iotrial.report.phrases import interval, interval_title
 from iotrial.report.progress import Progress, read_standing, standing_path
@@ -22,8 +23,7 @@ from iotrial.store.outline import Outline
 from iotrial.store.states import TrialState
 from iotrial.study.model import Scale
 from iotrial.terminal import escape
-from iotrial.units import format_duration
-from iotrial.web.figures import Axis, Mark, both_widths, forest, timeline
+from iotrial.web.figures import intervals, tone_ink, windows_over_time
 from iotrial.web.jobs import NotReady
 from iotrial.web.pages import QUIET_REFRESH_S, REFRESH_S, download, not_ready, render_page, report
 from iotrial.web.query_params import number_of, pairs_of, value_of
@@ -162,25 +162,9 @@ def _over_time(progress: Progress) -> tuple[Markup, Markup] | None:
     windows = [one for one in progress.windows if one.value is not None and not one.void]
     if len(windows) < 2:
         return None
-    tones = dict(
-        zip(dict.fromkeys(one.setting for one in windows), ("", "higher", "faster", "slower"), strict=False)
+    return windows_over_time(
+        windows, what=f"The metric in {len(windows)} windows; the table has the numbers."
     )
-    marks = [
-        Mark(
-            one.value,
-            None,
-            None,
-            tones.get(one.setting, ""),
-            format_duration(round(one.began_s)),
-            one.numbers,
-            word=one.setting,
-        )
-        for one in windows
-    ]
-    changes = [i for i in range(1, len(windows)) if windows[i].setting != windows[i - 1].setting]
-    axis = Axis.of(marks, log=False, unit=windows[-1].unit, margin=0.0)
-    label = f"The metric in {len(windows)} windows; the table has the numbers."
-    return both_widths(lambda width: timeline(marks, axis, changes=changes, width=width, label=label))
 
 
 def _ahead(progress: Progress) -> list[str]:
@@ -200,13 +184,19 @@ def _figures(progress: Progress) -> list[tuple[Markup, Markup]]:
         return []
     if len(lines) > MOST_DRAWN:
         lines = sorted(lines, key=lambda line: line.verdict is not None)[:MOST_DRAWN]
-    groups: dict[str, list[Mark]] = {}
-    for line in lines:
-        tone = "" if line.conclusion is None else line.conclusion.tone
-        mark = Mark(line.value, line.low, line.high, tone, "", line.numbers, word=line.word)
-        groups.setdefault(f"{line.comparison}, {escape(line.condition)}", []).append(mark)
-    axis = Axis.of(
-        (mark for marks in groups.values() for mark in marks), log=True, unit="", margin=progress.margin
-    )
-    label = f"Intervals of {len(lines)} comparisons after their blocks so far; the table has their numbers."
-    return [both_widths(lambda width: forest(list(groups.items()), axis, width=width, label=label))]
+    rows = [
+        IntervalRow(
+            f"{line.comparison}, {escape(line.condition)}",
+            line.low,
+            line.value,
+            line.high,
+            line.numbers,
+            line.word,
+            tone_ink("" if line.conclusion is None else line.conclusion.tone),
+            undecided=line.conclusion is None,
+            hollow=line.conclusion is None,
+        )
+        for line in lines
+    ]
+    what = f"Intervals of {len(lines)} comparisons after their blocks so far; the table has their numbers."
+    return [intervals(rows, margin=progress.margin, what=what)]

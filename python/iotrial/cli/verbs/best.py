@@ -339,7 +339,8 @@ def command(
     """
     after = ctx.meta.get(AFTER, ())
     over = (*(one for one in settings if "=" in one or one == ALL), *over)
-    study, *further = [one for one in settings if one not in over] or [None]
+    names = [one for one in settings if one not in over]
+    study, further = (names[0], names[1:]) if names else (None, [])
     if further:
         raise RequestError(f"{further[0]} is neither a second study nor KNOB=LEVEL,LEVEL", hint=_EXAMPLE)
     refuse_unwritable(values["html"], force=values["force"])

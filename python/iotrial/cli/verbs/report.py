@@ -31,7 +31,7 @@ from iotrial.report.render import html_report, markdown_report
 @click.option(
     "--figures",
     metavar="FOLDER",
-    help="Write every figure to this folder as SVG and PNG, with its numbers as CSV.",
+    help="Write every figure to this folder as SVG, with its numbers as CSV.",
 )
 @fail_option
 @json_option

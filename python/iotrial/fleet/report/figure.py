@@ -1,191 +1,139 @@
-"""Figure of one comparison over hosts: one line per host, sorted by effect; mean and prediction interval as bands.
+"""Chart of one comparison over hosts: one row per host, sorted by effect, with the mean and the range of another host.
 
-Up to forty hosts are labelled; with more, lines are thin and only outlying hosts are labelled. Intervals are
-the hosts' own. Hosts that are not averaged are not drawn: the table gives the reason.
+Up to forty hosts are labelled; with more, lines are thin and only outlying hosts are labelled. Intervals are the hosts' own.
+Hosts that are not averaged are not drawn: the table gives the reason.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import replace
 
 from iotrial.fleet.report.words import host_name, host_verdict, mean_words, title
 from iotrial.fleet.verdict import FleetComparison, HostRow
-from iotrial.report.notation import elided, percent
-from iotrial.report.phrases import interval
-from iotrial.report.plots.canvas import (
+from iotrial.report.axes import Axis
+from iotrial.report.chart import (
     BAND,
-    FONT_PT,
     INK,
-    LINE,
     MUTED,
-    PAPER,
+    NARROW,
     VERDICT_INKS,
-    Drawing,
-    draw,
+    WIDE,
+    Chart,
+    Interval,
+    Mark,
+    Rect,
+    Rule,
+    Text,
+    plot,
 )
-from iotrial.report.plots.intervals import FARTHEST, effect_axis, write_in_line
+from iotrial.report.interval_charts import IntervalGroup, IntervalRow, interval_axis, interval_chart
+from iotrial.report.notation import percent
+from iotrial.report.phrases import interval
 from iotrial.stats.model import Conclusion
 from iotrial.study.model import Scale
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 MOST_NAMED = 40
-_WIDE_IN, _NARROW_IN = 7.6, 4.1
-_LINE_IN, _HEAD_IN, _FOOT_IN = 0.2, 0.1, 0.5
-_MANY_IN, _LEAST_MANY_IN, _MOST_MANY_IN = 0.011, 3.0, 6.0
+_MANY, _LEAST_MANY, _MOST_MANY = 1.1, 300, 600
 
 
-def caterpillar(name: str, one: FleetComparison, *, margin: float, narrow: bool) -> Drawing | None:
-    """Return the SVG of one comparison; None if no host is averaged."""
-    rows = sorted(one.averaged, key=_place)
-    if not rows:
+def caterpillar(name: str, one: FleetComparison, *, margin: float, narrow: bool) -> Chart | None:
+    """Return the chart of one comparison; None if no host is averaged."""
+    hosts = sorted(one.averaged, key=_place)
+    if not hosts:
         return None
-    named = len(rows) <= MOST_NAMED
-    tail = 2 if one.found.mean is not None else 0
-    lines = len(rows) + (tail if named else 0)
-    tall = _LINE_IN * lines if named else min(max(_LEAST_MANY_IN, _MANY_IN * len(rows)), _MOST_MANY_IN)
-    height, width = _HEAD_IN + tall + _FOOT_IN, _NARROW_IN if narrow else _WIDE_IN
+    log = one.like.scale is Scale.LOG
 
-    def paint(figure: Figure) -> None:
-        left = 0.03 if not named else 0.3 if narrow else 0.24
-        right = 0.97 if narrow or not named else 0.66
-        axes = figure.add_axes((left, _FOOT_IN / height, right - left, tall / height))
-        _axis(axes, one, rows, lines, margin)
-        _bands(axes, one)
-        _intervals(axes, rows, thin=not named)
-        if not named:
-            _outliers(axes, rows)
-            return
-        for line, row in enumerate(rows):
-            ink = INK if row.outlier is None else VERDICT_INKS["slower"]
-            write_in_line(figure, axes, 0.0, line, elided(host_name(row), 17 if narrow else 26), ink)
-            if not narrow and row.effect is not None:
-                verdict = host_verdict(row).partition(",")[0]
-                write_in_line(figure, axes, 0.68, line, interval(row.effect), INK)
-                write_in_line(
-                    figure, axes, 1.0, line, verdict, VERDICT_INKS.get(verdict, MUTED), align="right"
-                )
-        if tail:
-            _mean(figure, axes, one, lines - 1, narrow=narrow)
+    def value(place: float | None) -> float | None:
+        return None if place is None else math.exp(min(place, 700.0)) if log else place
 
-    text = f"{title(one)}: {len(rows)} hosts, mean {mean_words(one)}"
-    return draw(name, (width, height), paint, description=f"Forest plot of hosts. {text}")
+    rows = [
+        IntervalRow(
+            host_name(host),
+            value(host.part.low),
+            value(_place(host)),
+            value(host.part.high),
+            interval(host.effect) if host.effect is not None else "",
+            host_verdict(host).partition(",")[0],
+            VERDICT_INKS.get(host.effect.conclusion.words, MUTED) if host.effect is not None else MUTED,
+            undecided=host.part.low is None or host.part.high is None,
+            label_ink=INK if host.outlier is None else VERDICT_INKS["slower"],
+        )
+        for host in hosts
+    ]
+    found, mean = one.found.mean, one.mean
+    marks: list[Rule] = []
+    band = None
+    inside = list(rows)
+    if log:
+        marks += [Rule(end, dash="1 3") for end in (1 / (1 + margin), 1 + margin)]
+    groups = [IntervalGroup(rows)]
+    if found is not None and mean is not None:
+        ink = VERDICT_INKS.get(mean.conclusion.words, INK)
+        low, high = value(found.low), value(found.high)
+        last = IntervalRow(
+            "mean over hosts",
+            low,
+            value(found.value),
+            high,
+            mean_words(one),
+            mean.conclusion.words,
+            ink,
+            shape="D",
+        )
+        if mean.conclusion is Conclusion.VARIES:  # a mean over differing conditions has no place on an axis
+            last = replace(last, low=None, high=None, value=None)
+        else:
+            marks += [Rule(end, ink=ink) for end in (low, high) if end is not None]
+            if found.new_low is not None and found.new_high is not None:
+                band = (value(found.new_low) or 0.0, value(found.new_high) or 0.0)
+                inside.append(IntervalRow("", band[0], None, band[1]))
+        groups.append(IntervalGroup([last]))
+    label = (
+        f"ratio to the reference (dotted: {percent(margin)} either way)"
+        if log
+        else "difference to the reference"
+    )
+    axis = interval_axis(inside, log=log, unit=one.like.unit, margin=margin, title=label)
+    text = f"Intervals of hosts. {title(one)}: {len(rows)} hosts, mean {mean_words(one)}"
+    if len(rows) > MOST_NAMED:
+        return _many(name, hosts, rows, axis, [*marks], band, text, narrow=narrow)
+    return interval_chart(
+        name, groups, axis, margin=0.0, description=text, narrow=narrow, band=band, rules=marks
+    )  # fmt: skip
+
+
+def _many(
+    name: str,
+    hosts: Sequence[HostRow],
+    rows: Sequence[IntervalRow],
+    axis: Axis,
+    rules: Sequence[Mark],
+    band: tuple[float, float] | None,
+    description: str,
+    *,
+    narrow: bool,
+) -> Chart:
+    """Draw thin lines without labels but for outlying hosts."""
+    marks: list[Mark] = [Rect(*band, None, None, BAND)] if band else []
+    marks += [Rule(1.0 if axis.log else 0.0), *rules]
+    for at, (host, row) in enumerate(zip(hosts, rows, strict=True)):
+        marks.append(Interval(at, row.low, row.value, row.high, row.ink, thin=True))
+        if host.outlier is not None and row.value is not None:
+            left = axis.share(row.value) > 0.5
+            text = Text(
+                row.value, at, row.label, anchor="end" if left else "start", dx=-8 if left else 8, halo=True
+            )
+            marks.append(text)
+    height = min(max(_LEAST_MANY, _MANY * len(rows)), _MOST_MANY) + 60
+    width, kind = (NARROW, "narrow") if narrow else (WIDE, "wide")
+    down = Axis(len(rows) - 0.5, -0.5, grid=False)
+    return plot(name, axis, down, marks, description=description, width=width, height=height, kind=kind)
 
 
 def _place(row: HostRow) -> float:
     return row.part.estimate if row.part.estimate is not None else 0.0
-
-
-def _axis(axes: Axes, one: FleetComparison, rows: list[HostRow], lines: int, margin: float) -> None:
-    log = one.like.scale is Scale.LOG
-    band = math.log1p(margin) if log else 0.0
-    low, high = _limits(one, rows, band)
-    note = f" (dotted: {percent(margin)} either way)"
-    effect_axis(axes, low, high, lines=lines, log=log, unit=one.like.unit, note=note)
-    for end in (-band, band) if log else ():
-        axes.axvline(end, color=MUTED, linewidth=0.6, linestyle=(0, (1, 2)), zorder=1)
-    axes.axvline(0.0, color=MUTED, linewidth=0.8, zorder=2)
-
-
-def _limits(one: FleetComparison, rows: list[HostRow], band: float) -> tuple[float, float]:
-    """Return axis limits from the estimates; interval ends are clipped at three times the farthest estimate."""
-    places = [_place(row) for row in rows]
-    reach = max(FARTHEST * max(map(abs, places)), 4 * band) or 1.0
-    ends = [end for row in rows for end in (row.part.low, row.part.high) if end is not None]
-    mean = one.found.mean
-    if mean is not None:
-        ends += [
-            mean.low,
-            mean.high,
-            *(end for end in (mean.new_low, mean.new_high) if end is not None),
-        ]
-    inside = [0.0, *places, *(min(max(end, -reach), reach) for end in ends), -1.4 * band, 1.4 * band]
-    pad = (max(inside) - min(inside)) * 0.04 or 1.0
-    return min(inside) - pad, max(inside) + pad
-
-
-def _hides_conditions(one: FleetComparison) -> bool:
-    """Return whether it is a mean over differing conditions, which has no place on an axis."""
-    return one.mean is not None and one.mean.conclusion is Conclusion.VARIES
-
-
-def _bands(axes: Axes, one: FleetComparison) -> None:
-    mean = one.found.mean
-    if mean is None or _hides_conditions(one):
-        return
-    left, right = axes.get_xlim()
-    if mean.new_low is not None and mean.new_high is not None:
-        axes.axvspan(max(left, mean.new_low), min(right, mean.new_high), color=BAND, linewidth=0, zorder=0)
-    ink = VERDICT_INKS.get(one.mean.conclusion.words, INK) if one.mean is not None else INK
-    for end in (mean.low, mean.high):
-        axes.axvline(min(max(end, left), right), color=ink, linewidth=0.7, zorder=1)
-
-
-def _intervals(axes: Axes, rows: list[HostRow], *, thin: bool) -> None:
-    left, right = axes.get_xlim()
-    by_ink: dict[str, list[tuple[int, HostRow]]] = {}
-    for line, row in enumerate(rows):
-        ink = VERDICT_INKS.get(row.effect.conclusion.words, MUTED) if row.effect is not None else MUTED
-        by_ink.setdefault(ink, []).append((line, row))
-    for ink, members in by_ink.items():
-        lines = [line for line, _ in members]
-        lows = [left if row.part.low is None else max(left, row.part.low) for _, row in members]
-        highs = [right if row.part.high is None else min(right, row.part.high) for _, row in members]
-        axes.hlines(lines, lows, highs, color=ink, linewidth=0.5 if thin else 1.8, zorder=3)
-        axes.plot(
-            [min(max(_place(row), left), right) for _, row in members],
-            lines,
-            marker="o",
-            color=ink,
-            markersize=1.2 if thin else 4.5,
-            linewidth=0,
-            zorder=5,
-        )
-
-
-def _outliers(axes: Axes, rows: list[HostRow]) -> None:
-    left, right = axes.get_xlim()
-    for line, row in enumerate(rows):
-        if row.outlier is not None:
-            place = min(max(_place(row), left), right)
-            on_left = place > (left + right) / 2
-            axes.annotate(
-                elided(host_name(row), 20),
-                (place, line),
-                xytext=(-8 if on_left else 8, 0),
-                textcoords="offset points",
-                ha="right" if on_left else "left",
-                va="center",
-                color=INK,
-                fontsize=FONT_PT - 1,
-                zorder=6,
-                bbox={"facecolor": PAPER, "linewidth": 0, "pad": 0.4},
-            )
-
-
-def _mean(figure: Figure, axes: Axes, one: FleetComparison, line: int, *, narrow: bool) -> None:
-    mean = one.found.mean
-    assert mean is not None
-    assert one.mean is not None
-    left, right = axes.get_xlim()
-    ink = VERDICT_INKS.get(one.mean.conclusion.words, INK)
-    low, high = max(left, mean.low), min(right, mean.high)
-    axes.axhline(line - 1, color=LINE, linewidth=0.6, zorder=1)
-    if not _hides_conditions(one):
-        axes.fill(
-            [low, mean.value, high, mean.value],
-            [line, line - 0.38, line, line + 0.38],
-            color=ink,
-            linewidth=0,
-            zorder=4,
-        )
-    write_in_line(figure, axes, 0.0, line, "mean over hosts" if not narrow else "mean", INK, bold=True)
-    if not narrow:
-        write_in_line(figure, axes, 0.68, line, mean_words(one), INK, bold=True)
-        write_in_line(figure, axes, 1.0, line, one.mean.conclusion.words, ink, align="right", bold=True)
 
 
 def caption(one: FleetComparison) -> str:

@@ -2,9 +2,9 @@
 // Surfaces that turn: by dragging, or by the arrow keys. Each scene is told by its element's data-scene, with all numbers
 // between 0 and 1 along their edge of the box; it is drawn anew from the side from which it is now seen.
 {
-  const OF = "http://www.w3.org/2000/svg", PER_UNIT = 81.75, LEFT = 0.34, BASE = 97.7;
+  const OF = "http://www.w3.org/2000/svg", PER_UNIT = 112, LEFT = 0.5, BASE = 134;
   const LOWEST = 0.09, HIGHEST = 1.25, STEP = 0.09, PER_PIXEL = 0.01;
-  const MARKS = { v: "M0 2L-2-2H2z", "^": "M0-2L2 2H-2z", s: "M-1.8-1.8H1.8V1.8H-1.8z", o: "M-1.8 0a1.8 1.8 0 1 0 3.6 0a1.8 1.8 0 1 0-3.6 0z" };
+  const MARKS = { v: "M0 3.3L-3.3-2.7H3.3z", "^": "M0-3.3L3.3 2.7H-3.3z", s: "M-2.7-2.7H2.7V2.7H-2.7z", o: "M-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0z" };
 
   const projection = (scene, azimuth, elevation) => {
     const [azimuth0, elevation0, depth, high, size] = scene.view;
@@ -35,12 +35,12 @@
       line: (points, ink, width, dashes) =>
         add("path", { d: "M" + along(points), fill: "none", stroke: ink, "stroke-width": width, "stroke-dasharray": dashes || "none" }),
       area: (points, fill, opacity, edge) =>
-        add("path", { d: "M" + along(points) + "z", fill, "fill-opacity": opacity, stroke: edge || "none", "stroke-width": 0.7 }),
+        add("path", { d: "M" + along(points) + "z", fill, "fill-opacity": opacity, stroke: edge || "none", "stroke-width": 0.9 }),
       text: (point, text, anchor, ink, size, style) =>
         add("text", { x: point[0], y: point[1], fill: ink, "font-size": size, "text-anchor": anchor, "dominant-baseline": "central", "font-style": style || "normal" }, text),
       mark: (point, shape, ink, hollow) =>
-        add("path", { d: MARKS[shape] || MARKS.o, transform: `translate(${point[0].toFixed(2)} ${point[1].toFixed(2)})`, fill: hollow ? "var(--card)" : ink, stroke: ink, "stroke-width": hollow ? 0.9 : 0.5 }),
-      dot: (point, ink) => add("circle", { cx: point[0], cy: point[1], r: 1.3, fill: ink }),
+        add("path", { d: MARKS[shape] || MARKS.o, transform: `translate(${point[0].toFixed(2)} ${point[1].toFixed(2)})`, fill: hollow ? "var(--card)" : ink, stroke: ink, "stroke-width": hollow ? 1.3 : 0.5 }),
+      dot: (point, ink) => add("circle", { cx: point[0], cy: point[1], r: 1.7, fill: ink }),
     };
   };
 
@@ -50,20 +50,20 @@
     draw.area(corners.map(([x, y]) => at(x, y, 0)), "var(--band)", 0.5);
     const [bx, by] = corners.reduce((one, other) => (at(...one, 0)[2] >= at(...other, 0)[2] ? one : other));
     const fx = 1 - bx, fy = 1 - by;
-    for (const [x, y] of [[bx, by], [bx, fy], [fx, by]]) draw.line([at(x, y, 0), at(x, y, 1)], "var(--line)", 0.6);
+    for (const [x, y] of [[bx, by], [bx, fy], [fx, by]]) draw.line([at(x, y, 0), at(x, y, 1)], "var(--line)", 0.8);
     const leftmost = at(bx, fy, 0)[0] <= at(fx, by, 0)[0] ? [bx, fy] : [fx, by];
     for (const [z, name] of scene.ticks) {
-      draw.line([at(bx, fy, z), at(bx, by, z), at(fx, by, z)], "var(--line)", 0.6);
+      draw.line([at(bx, fy, z), at(bx, by, z), at(fx, by, z)], "var(--line)", 0.8);
       const [right, up] = at(...leftmost, z);
-      draw.text([right - 2.5, up], name, "end", "var(--muted)", 6);
+      draw.text([right - 5, up], name, "end", "var(--muted)", 12);
     }
     const middle = at(0.5, 0.5, 0);
     const edge = (place, names, title) => {
       const half = place(0.5), out = [half[0] - middle[0], half[1] - middle[1]], far = Math.hypot(...out) || 1;
       const beside = ([x, y], by) => [x + out[0] / far * by, y + out[1] / far * by];
       const anchor = out[0] / far < -0.3 ? "end" : out[0] / far > 0.3 ? "start" : "middle";
-      for (const [share, name] of names) draw.text(beside(place(share), 5), name, anchor, "var(--muted)", 6);
-      draw.text(beside(half, anchor === "middle" ? 13 : 19), title, anchor, "var(--muted)", 6, "italic");
+      for (const [share, name] of names) draw.text(beside(place(share), 9), name, anchor, "var(--muted)", 12);
+      draw.text(beside(half, anchor === "middle" ? 24 : 36), title, anchor, "var(--muted)", 12, "italic");
     };
     edge(share => at(share, fy, 0), scene.records, "record");
     edge(share => at(fx, share, 0), scene.files, "file");
@@ -71,7 +71,7 @@
 
   const surface = (scene, at, draw) => {
     const cells = new Map(scene.cells.map(([i, j, x, y, z]) => [i + " " + j, [x, y, z]]));
-    if (scene.plane !== null) draw.line([[0, 0], [1, 0], [1, 1], [0, 1], [0, 0]].map(([x, y]) => at(x, y, scene.plane)), "var(--muted)", 0.8, "3 2");
+    if (scene.plane !== null) draw.line([[0, 0], [1, 0], [1, 1], [0, 1], [0, 0]].map(([x, y]) => at(x, y, scene.plane)), "var(--muted)", 1.1, "4 3");
     const squares = [];
     for (const [i, j] of scene.cells) {
       const corners = [[i, j], [i, j + 1], [i + 1, j + 1], [i + 1, j]].map(([a, b]) => cells.get(a + " " + b));
@@ -86,7 +86,7 @@
     const bars = scene.bars.map(bar => [...bar, cells.get(bar[0] + " " + bar[1])]);
     bars.sort((one, other) => at(...other[7])[2] - at(...one[7])[2]);
     for (const [, , low, high, ink, shape, hollow, [x, y, z]] of bars) {
-      draw.line([at(x, y, low), at(x, y, high)], ink, 1.5);
+      draw.line([at(x, y, low), at(x, y, high)], ink, 2);
       draw.mark(at(x, y, z), shape, ink, hollow);
     }
   };
@@ -100,7 +100,7 @@
       for (const [scene, svg] of panels) {
         svg.replaceChildren();
         const at = projection(scene, azimuth, elevation), draw = painter(svg);
-        draw.text([0, 11], scene.title, "start", "var(--ink)", 8);
+        draw.text([0, 12], scene.title, "start", "var(--ink)", 12);
         frame(scene, at, draw);
         surface(scene, at, draw);
       }

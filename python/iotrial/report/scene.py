@@ -11,9 +11,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from iotrial.report.axes import log_ticks, ratio_ticks
+from iotrial.report.chart import MUTED, VERDICT_INKS, arm_ink
 from iotrial.report.matrices import KIB, Matrix, Place, TestGrid
 from iotrial.report.notation import plain
-from iotrial.report.plots.canvas import MUTED, VERDICT_INKS, arm_ink, log_ticks, ratio_ticks, variable
 
 #: the view: rotation of the box, and elevation of the viewer
 AZIMUTH, ELEVATION = math.radians(33), math.radians(28)
@@ -21,6 +22,8 @@ AZIMUTH, ELEVATION = math.radians(33), math.radians(28)
 DEPTH, HIGH, SIZE = 1.043, 0.497, 1.14
 _PAD = 1.12
 _MOST_NAMED = 4
+#: between labels, as a share of the height of the box
+_LEAST_APART = 0.24
 Point = tuple[float, float]
 
 
@@ -49,7 +52,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One interval within the box, and the mark of its estimate: ``shape`` is a matplotlib marker."""
+    """One interval within the box, and the mark of its estimate: ``shape`` as in :class:`~iotrial.report.chart.Points`."""
 
     place: Place
     low: float
@@ -92,11 +95,11 @@ class Scene:
                 [i, j, round(j / columns, 4), round(i / rows, 4), share(height)]
                 for (i, j), height in sorted(self.heights.items())
             ],
-            "ink": variable(self.ink),
+            "ink": f"var(--{self.ink})",
             "opacity": self.opacity,
             "plane": None if self.plane is None else share(self.plane),
             "bars": [
-                [*bar.place, share(bar.low), share(bar.high), variable(bar.ink), bar.shape, bar.hollow]
+                [*bar.place, share(bar.low), share(bar.high), f"var(--{bar.ink})", bar.shape, bar.hollow]
                 for bar in self.bars
             ],
         }
@@ -120,7 +123,7 @@ def _rates(matrix: Matrix, grid: TestGrid) -> tuple[Scene, Scene]:
     sides = [{place: pair[side] / KIB for place, pair in grid.rates.items()} for side in (0, 1)]
     low, high = _bounds([rate for side in sides for rate in side.values()])
     box = Box(len(matrix.files), len(matrix.records), low, high)
-    ticks = _named_ticks(log_ticks(math.exp(low), math.exp(high)), plain)
+    ticks = _named_ticks(log_ticks(math.exp(low), math.exp(high)), plain, box)
     first, second = (
         Scene(
             f"{title}, MiB/s", matrix, box, ticks, {place: math.log(rate) for place, rate in side.items()}, arm_ink(n)
@@ -135,6 +138,7 @@ def _ratios(matrix: Matrix, grid: TestGrid, *, margin: float, valid: bool) -> Sc
     known = {p: row.effect for p, row in grid.cells.items() if row.effect.value and row.effect.value > 0}
     ends = [end for e in known.values() for end in (e.value, e.low, e.high) if end is not None and end > 0]
     low, high = _bounds([*ends, 1 / (1 + 2 * margin), 1 + 2 * margin])
+    box = Box(len(matrix.files), len(matrix.records), low, high)
     bars = []
     for place, effect in sorted(known.items(), reverse=True):
         verdict = effect.conclusion.words if valid and not effect.conclusion.open else "undecided"
@@ -148,8 +152,8 @@ def _ratios(matrix: Matrix, grid: TestGrid, *, margin: float, valid: bool) -> Sc
     return Scene(
         title=f"time of {matrix.level} / {matrix.reference}",
         matrix=matrix,
-        box=Box(len(matrix.files), len(matrix.records), low, high),
-        ticks=_named_ticks(ratio_ticks(math.exp(low), math.exp(high)), lambda ratio: f"{ratio:g}"),
+        box=box,
+        ticks=_named_ticks(ratio_ticks(math.exp(low), math.exp(high)), lambda ratio: f"{ratio:g}", box),
         heights={place: math.log(effect.value or 1.0) for place, effect in known.items()},
         ink=VERDICT_INKS["equivalent"],
         opacity=0.16,
@@ -158,8 +162,15 @@ def _ratios(matrix: Matrix, grid: TestGrid, *, margin: float, valid: bool) -> Sc
     )
 
 
-def _named_ticks(ticks: Sequence[float], say: Callable[[float], str]) -> tuple[tuple[float, str], ...]:
-    return tuple((math.log(tick), say(tick)) for tick in ticks)
+def _named_ticks(
+    ticks: Sequence[float], say: Callable[[float], str], box: Box
+) -> tuple[tuple[float, str], ...]:
+    """Return the ticks that have room for their labels; 1 before others."""
+    kept: list[float] = []
+    for tick in sorted(map(math.log, ticks), key=lambda height: height != 0.0):
+        if all(abs(box.share(tick) - box.share(other)) >= _LEAST_APART for other in kept):
+            kept.append(tick)
+    return tuple((height, say(round(math.exp(height), 9))) for height in sorted(kept))
 
 
 def _bounds(values: Sequence[float]) -> tuple[float, float]:

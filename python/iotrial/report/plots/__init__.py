@@ -1,1 +1,0 @@
-"""Figures as inline SVG, drawn by matplotlib and coloured by the page's style sheet."""
