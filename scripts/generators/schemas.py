@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from iotrial.cli import best_summary, doctor_view, fleet_run, rehearse_run
-from iotrial.cli.fleet import clean, keys
+from iotrial.cli import best_summary, doctor_view, rehearse_run
 from iotrial.cli.fleet import list as fleet_list
+from iotrial.cli.fleet import run as fleet_run
 from iotrial.cli.verbs import (
     applied,
     apply,
@@ -59,8 +59,6 @@ DOCUMENTS: dict[str, Any] = {
     "error": Failure,
     "export": export.Exported,
     "fleet": fleet_run.FleetRun,
-    "fleet-clean": clean.Cleaned,
-    "fleet-keys": keys.Made,
     "fleet-list": fleet_list.Fleets,
     "fleet-report": FleetReported,
     "import": import_.Imported,
