@@ -2,11 +2,10 @@
 
     python benchmarks/fleet_scale.py [--hosts 10,100,1000] [--folder FOLDER] [--write BENCHMARKS.md]
 
-Hosts take turns sending batches of finished blocks as text. The coordinator's own ``Collector`` parses, checks and
-stores them, with one durable transaction per batch: this measures all of the coordinator's work except the network.
-The cost of making the synthetic hosts (``fleet_made``) is not counted. Then ``iotrial fleet report`` runs on the
-store: once without and once with the cached summaries of all hosts. Last, the coordinator's own loop follows as many
-hosts, which finish a block per second (``fleet_paced``). Adding, following and reporting are separate processes.
+Each host returns its packed trial. The coordinator's own ``Collector`` reads, checks and stores it, with one durable
+transaction per host. The cost of making the synthetic hosts (``fleet_made``) is not counted. Then ``iotrial fleet
+report`` runs on the store: once without and once with the cached summaries of all hosts. Before that, the coordinator's
+own loop follows as many hosts on a Dask cluster (``fleet_paced``). Adding, following and reporting are separate processes.
 """
 
 from __future__ import annotations
@@ -26,17 +25,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "truth"))
-from fleet_made import BATCH, FLEET, NAME, TEMPLATES, templates
+from fleet_made import FLEET, NAME, TEMPLATES, templates
 from fleet_paced import paced
 
 import iotrial
-from iotrial.fleet.batch import Batch
 from iotrial.fleet.collect import Collector
 from iotrial.fleet.order import Order, seed_of
 from iotrial.store import Store
 from marked import put
 
-RATE = 1.0  # blocks per second and host, of the hosts that are followed
 WORKS = ("design", "fleet", "store")  # folders of the code that adds
 
 
@@ -60,18 +57,17 @@ def main() -> None:
         print(json.dumps(_added(int(arguments.add[0]), arguments.blocks, Path(arguments.add[1]))))
         return
     if arguments.follow:
-        count, folder = int(arguments.follow[0]), Path(arguments.follow[1])
-        print(json.dumps(paced(count, arguments.blocks, folder, rate=RATE, seconds=arguments.seconds)))
+        print(
+            json.dumps(paced(int(arguments.follow[0]), Path(arguments.follow[1]), seconds=arguments.seconds))
+        )
         return
     with tempfile.TemporaryDirectory(dir="/var/tmp") as passing:
         folder = arguments.folder or Path(passing)
         folder.mkdir(parents=True, exist_ok=True)
         counts = [int(n) for n in arguments.hosts.split(",")]
-        _tell(f"making up {TEMPLATES} hosts with {arguments.blocks:,} blocks each")
-        templates(folder, arguments.blocks)
         lines = [_provenance(arguments.blocks, arguments.note), ""]
         if arguments.seconds:
-            lines += [*_followed(counts, arguments.blocks, arguments.seconds, folder), ""]
+            lines += [*_followed(counts, arguments.seconds, folder), ""]
         lines += _table(counts, arguments.blocks, folder)
         text = "\n".join(lines)
     if arguments.write:
@@ -80,17 +76,15 @@ def main() -> None:
         print(text)
 
 
-def _followed(counts: list[int], blocks: int, seconds: float, folder: Path) -> Iterator[str]:
-    yield ("| hosts | blocks a second | a host asked every | coordinator, of one core | CPU a block |")
-    yield "| --- " * 5 + "|"
+def _followed(counts: list[int], seconds: float, folder: Path) -> Iterator[str]:
+    yield "| hosts | blocks a second | coordinator, of one core | CPU a block |"
+    yield "| --- " * 4 + "|"
     for count in counts:
         _tell(f"following {count:,} hosts for {seconds:g} s")
-        found = _child(
-            "--blocks", str(blocks), "--seconds", str(seconds), "--follow", str(count), str(folder)
-        )
+        found = _child("--seconds", str(seconds), "--follow", str(count), str(folder))
         yield (
-            f"| {count:,} | {found['blocks'] / found['wall_s']:,.0f} | {found['asked_every_s']:.1f} s "
-            f"| {found['cpu_s'] / found['wall_s']:.1%} | {1e3 * found['cpu_s'] / found['blocks']:.2f} ms |"
+            f"| {count:,} | {found['blocks'] / found['wall_s']:,.0f} | {found['cpu_s'] / found['wall_s']:.1%} "
+            f"| {1e3 * found['cpu_s'] / found['blocks']:.2f} ms |"
         )
 
 
@@ -129,7 +123,7 @@ def _provenance(blocks: int, note: str) -> str:
     also = f" {note}" if note else ""
     return (
         f"{datetime.now(UTC):%d %B %Y}, {cpu}, {os.cpu_count()} CPUs, Linux {platform.release()}, Python "
-        f"{platform.python_version()}; {blocks:,} blocks a host, {BATCH} blocks a batch; each figure measured once.{also}"
+        f"{platform.python_version()}; {blocks:,} blocks a host; each figure measured once.{also}"
     )
 
 
@@ -165,27 +159,27 @@ def _code() -> str:
 
 
 def _added(hosts: int, blocks: int, path: Path) -> dict[str, float]:
-    """Add batches of all hosts, in turn. Reading the synthetic batches from their files is not counted."""
-    files = [(path.parent / f"made-{n}-{blocks}.jsonl").open() for n in range(TEMPLATES)]
+    """Add the packed trials of all hosts. Making them is not counted."""
+    made = templates(blocks)
     wall = cpu = runs = 0.0
-    done, shown = 0, time.monotonic()
+    shown = time.monotonic()
     with Store.open(path) as store:
         collector = Collector(store, FLEET, NAME)
-        while lines := [line.rstrip("\n") for file in files if (line := file.readline())]:
-            for host in range(hosts):
-                template = host % TEMPLATES
-                line = lines[template].replace(f'"{template:032x}"', f'"{host:032x}"', 1)
-                order = Order(FLEET, f"h{host}", seed_of(FLEET, f"h{template}"), NAME)
-                began, used = time.perf_counter(), time.process_time()
-                batch = Batch.from_json(line)
-                added = collector.add(order, batch)
-                wall += time.perf_counter() - began
-                cpu += time.process_time() - used
-                runs += len(batch.runs)
-                done += added.blocks
+        for host in range(hosts):
+            template = made[host % TEMPLATES]
+            order = Order(FLEET, f"h{host}", seed_of(FLEET, f"h{host % TEMPLATES}"), NAME)
+            packed = template.packed(host)
+            began, used = time.perf_counter(), time.process_time()
+            added = collector.add(order, packed)
+            wall += time.perf_counter() - began
+            cpu += time.process_time() - used
+            runs += sum(kind == "run" for kind, _ in template.lines)
+            assert added.blocks == blocks
             if time.monotonic() - shown > 20:
                 shown = time.monotonic()
-                _tell(f"{done:,} of {hosts * blocks:,} blocks, {1e3 * cpu / done:.2f} ms of CPU each")
+                _tell(
+                    f"{host + 1:,} of {hosts:,} hosts, {1e3 * cpu / (host + 1) / blocks:.2f} ms of CPU a block"
+                )
     return {
         "wall_s": wall,
         "cpu_s": cpu,

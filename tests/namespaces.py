@@ -22,10 +22,11 @@ from typing import Self
 
 LIMIT_S = 120.0
 _HOLDS = (
-    "mount -t tmpfs run /run && mkdir /run/lock && ip link set lo up && echo ready && exec sleep infinity"
+    "hostname {name} && mount -t tmpfs run /run && mkdir /run/lock && ip link set lo up && echo ready "
+    "&& exec sleep infinity"
 )
 #: runs the following command as process 1 of new namespaces, which end with it
-APART = ("unshare", "--fork", "--kill-child", "--pid", "--mount-proc", "--net", "--mount")
+APART = ("unshare", "--fork", "--kill-child", "--pid", "--mount-proc", "--net", "--mount", "--uts")
 _LIBC = ctypes.CDLL(None)
 
 
@@ -106,7 +107,7 @@ class Host:
         self.folder.mkdir()
         self._count = 0
         self._holder = subprocess.Popen(
-            [*APART, "sh", "-c", _HOLDS],
+            [*APART, "sh", "-c", _HOLDS.format(name=name)],
             stdout=subprocess.PIPE, bufsize=0, preexec_fn=dies_with_us,
         )  # fmt: skip
         assert self._holder.stdout
@@ -120,7 +121,7 @@ class Host:
         return self.folder / "iotrial"
 
     def enter(self, *argv: str) -> list[str]:
-        return ["nsenter", f"--target={self.pid}", "--net", "--mount", "--pid", "--", *argv]
+        return ["nsenter", f"--target={self.pid}", "--net", "--mount", "--pid", "--uts", "--", *argv]
 
     def command(self, *argv: str) -> str:
         """Run a command in this host to its end and return its output."""
@@ -128,6 +129,10 @@ class Host:
 
     def start(self, *words: str) -> Started:
         """Start ``iotrial WORD...`` in this host."""
+        return self.python("iotrial", *words)
+
+    def python(self, module: str, *words: str) -> Started:
+        """Start ``python -m MODULE WORD...`` in this host."""
         self._count += 1
         out = self.folder / f"said-{self._count}"
         environment = {**os.environ, "XDG_STATE_HOME": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -135,7 +140,7 @@ class Host:
         environment.pop("IOTRIAL_STORE", None)
         with out.open("wb") as file:
             process = subprocess.Popen(
-                self.enter(sys.executable, "-m", "iotrial", *words),
+                self.enter(sys.executable, "-m", module, *words),
                 stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment, preexec_fn=dies_with_us,
             )  # fmt: skip
         return Started(process, out)

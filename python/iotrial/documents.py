@@ -49,6 +49,27 @@ class JsonDocument(JsonObject, frozen=True, tag_field="schema", tag=1):
     """A whole document. ``schema``, its first key, is the version of its form."""
 
 
+class Error(JsonObject, frozen=True):
+    """What went wrong."""
+
+    code: Annotated[
+        str,
+        Meta(
+            pattern="^[a-z_]+$",
+            description="which kind: bad_request, unknown_name, bad_study, needs_root, missing_tool, no_space, lab, knob, "
+            "probe, store, restore_incomplete, stopped, ...",
+        ),
+    ]
+    message: str
+    hint: str | None
+
+
+class Failure(JsonObject, frozen=True):
+    """an error with --json, on standard error"""
+
+    error: Error
+
+
 def plain(value: object) -> Any:
     """The value as ``json.dumps(..., allow_nan=False)`` takes it."""
     return _finite(msgspec.to_builtins(value, str_keys=True, enc_hook=_builtin))

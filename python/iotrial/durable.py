@@ -33,6 +33,11 @@ _KINDS = {
 }  # fmt: skip
 
 
+def kind_of(mode: int) -> str:
+    """Return in words what a mode says is there."""
+    return _KINDS.get(stat.S_IFMT(mode), "something else")
+
+
 @contextmanager
 def replacing(path: Path, draft: Path) -> Iterator[BinaryIO]:
     """Yield a file with mode 0600, named ``draft`` and then renamed to ``path``. Raises OSError.
@@ -111,8 +116,7 @@ def read_own(path: Path) -> bytes:
     try:
         seen = refuse_foreign(path)
         if not stat.S_ISREG(seen.st_mode):
-            found = _KINDS.get(stat.S_IFMT(seen.st_mode), "something else")
-            raise DamageError(Damage(path, f"expected a file, found {found}"))
+            raise DamageError(Damage(path, f"expected a file, found {kind_of(seen.st_mode)}"))
         with os.fdopen(os.open(path, _OLD_FILE), "rb") as file:
             if not os.path.samestat(seen, os.fstat(file.fileno())):
                 raise DamageError(Damage(path, "replaced while it was read"))

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from iotrial.cli import best_summary, doctor_view, fleet_run, output, rehearse_run
-from iotrial.cli.fleet import clean, keys
+from iotrial.cli import best_summary, doctor_view, rehearse_run
 from iotrial.cli.fleet import list as fleet_list
+from iotrial.cli.fleet import run as fleet_run
 from iotrial.cli.verbs import (
     applied,
     apply,
@@ -33,7 +33,7 @@ from iotrial.cli.verbs import (
     show,
     trials,
 )
-from iotrial.documents import JsonObject
+from iotrial.documents import Failure, JsonObject
 from iotrial.fleet.report.json_report import FleetReported
 from iotrial.report.audit.jsonaudit import Audited
 from iotrial.report.comparison_json import Compared
@@ -56,11 +56,9 @@ DOCUMENTS: dict[str, Any] = {
     "compare": Compared,
     "completion": completion.Completion,
     "doctor": doctor_view.Examined,
-    "error": output.Failure,
+    "error": Failure,
     "export": export.Exported,
     "fleet": fleet_run.FleetRun,
-    "fleet-clean": clean.Cleaned,
-    "fleet-keys": keys.Made,
     "fleet-list": fleet_list.Fleets,
     "fleet-report": FleetReported,
     "import": import_.Imported,

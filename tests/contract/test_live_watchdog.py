@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from iotrial.errors import LabError
 from iotrial.lab.journal import Journal
 from iotrial.lab.lock import MachineLock
 from iotrial.lab.objects.path import LabPath
@@ -74,6 +76,17 @@ def test_what_a_dead_trial_has_changed_is_undone(change: Path, dead: ProcessIden
     assert not heartbeat_path(TRIAL, dead.pid).exists()
 
 
+def test_a_full_run_folder_ends_the_trial_before_it_begins(heartbeats: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        with pytest.raises(LabError, match=r"\.heartbeat, which the watchdog reads: .*; nothing was changed"):
+            watchdog.Watchdog(TRIAL).start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(heartbeats.iterdir()) == []
+
+
 def test_the_changes_of_a_resumed_trial_are_left_alone(change: Path, dead: ProcessIdentity) -> None:
     """This process stands for the resumed trial: it has the lock, and a heartbeat of its own."""
     own = heartbeat_path(TRIAL, os.getpid())
@@ -88,7 +101,7 @@ def test_the_changes_of_a_resumed_trial_are_left_alone(change: Path, dead: Proce
 def test_a_lock_of_somebody_else_does_not_keep_the_changes(
     change: Path, dead: ProcessIdentity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watchdog, "_KILLED_S", 0.5)
+    monkeypatch.setattr(watchdog, "_FREE_S", 0.5)
     with MachineLock():
         stand_by(TRIAL, dead)
     assert not change.exists()

@@ -53,7 +53,7 @@ def test_every_command_in_the_documentation_is_understood(page: str, words: list
         done = iotrial("plan", *rest)
         assert done.returncode == 2
         assert "--device /dev/sdx" in done.stderr or "needs root" in done.stderr
-    elif verb in ("doctor", "serve", "fleet") or {"--pilot", "--rehearse", "--fleet"} & set(
+    elif verb in ("doctor", "serve", "fleet") or {"--pilot", "--rehearse"} & set(
         rest
     ):  # understood, without being done
         done = iotrial(verb, *rest, "--help")

@@ -163,7 +163,7 @@ def test_the_installed_program_reports_a_packed_trial_and_names_missing_extras(
     run(iotrial, "report", PACKED, "--figures", work / "figures", env=env)
     assert list((work / "figures").glob("*.svg"))
     for argv, extra in (
-        (("fleet", "keys", work / "keys"), "fleet"),
+        (("fleet", "run", "files/permissions", "--scheduler", "tls://127.0.0.1:1"), "fleet"),
         (("export", PACKED, "--as", "parquet", "--to", work / "runs.parquet"), "frames"),
     ):
         refused = run(iotrial, *argv, env=env, check=False)

@@ -1,9 +1,9 @@
-"""In a guest: kill ``iotrial apply`` at every step, take it back, and compare everything with what stood before.
+"""In a guest: kill ``iotrial apply``, ``keep`` or ``revert`` at every step, take it back, and compare with what stood before.
 
-    apply_killed.py EVERY APPLY-ARGUMENTS...
+    apply_killed.py VERB EVERY APPLY-ARGUMENTS...
 
-Everything is imported once; each run is a fork. Every EVERYth step is tried. Prints one JSON object: the number of steps,
-how many were tried, and for each that left something, what.
+Everything is imported once; each run is a fork. Every EVERYth step is tried. What is reverted has been kept before. Prints
+one JSON object: the number of steps, how many were tried, and for each that left something, what.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import apply_forged
 
 from iotrial import cli
 from iotrial.cli import kept_settings
-from iotrial.cli.verbs import apply, revert  # noqa: F401
+from iotrial.cli.verbs import apply, keep, revert  # noqa: F401
 from iotrial.tune.machine import Machine
 
 COUNT = Path("/run/apply-killed.count")
@@ -110,13 +110,21 @@ def seen() -> dict[str, str]:
 
 def main() -> None:
     """Try the steps."""
-    every, identity, *texts = sys.argv[1:]
+    verb, every, identity, *texts = sys.argv[1:]
     at = texts.index("--")
     trial = apply_forged.forged(identity, texts[:at])
     apply.document_at = lambda _: trial  # type: ignore[assignment]
-    words = ["apply", *texts[at + 1 :]]
+    applying = ["apply", *texts[at + 1 :]]
+    words = applying if verb == "apply" else [verb]
+    earlier = {"apply": [], "keep": [applying], "revert": [applying, ["keep"]]}[verb]
+
+    def run(at: int) -> int:
+        for each in earlier:
+            assert forked(each, None) == 0
+        return forked(words, at)
+
     before = seen()
-    assert forked(words, 0) == 0
+    assert run(0) == 0
     count = int(COUNT.read_text())
     left: dict[str, list[str]] = {}
     assert forked(["revert"], None) == 0
@@ -124,7 +132,7 @@ def main() -> None:
     if seen() != before:
         left["whole"] = _different(before, seen())
     for step in tried:
-        ended = forked(words, step)
+        ended = run(step)
         if not os.WIFSIGNALED(ended):
             left[str(step)] = [f"was not killed: {ended}"]
         undone = forked(["revert"], None)

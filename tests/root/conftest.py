@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from systemd_guest import Guest
 
 from as_nobody import NOBODY
 from iotrial.probe.binary import find_binary
-from ssh_hosts import Bench, Missing
 
 
 @pytest.fixture
@@ -29,20 +27,6 @@ def everybody() -> Iterator[Path]:
     shutil.chown(folder / "home", NOBODY, NOBODY)
     yield folder
     shutil.rmtree(folder)
-
-
-@pytest.fixture
-def bench(disk_folder: Path) -> Iterator[Bench]:
-    """Yield the bench on which SSH hosts are created."""
-    folder = Path(tempfile.mkdtemp(dir=disk_folder))
-    disk_folder.chmod(0o755)
-    folder.chmod(0o755)
-    try:
-        made = Bench(folder / "bench")
-    except Missing as missing:
-        pytest.skip(f"needs {missing}")
-    yield made
-    made.close()
 
 
 @pytest.fixture(scope="session")

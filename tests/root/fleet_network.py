@@ -1,12 +1,14 @@
-"""A fleet over a network of namespaces: keys, a scheduler on the middle host, workers, and the rows they
-collected."""
+"""A Dask cluster over a network of namespaces, with TLS: a scheduler on the middle host, a worker per host, and
+the rows that a fleet collected."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sqlite3
 import subprocess
-import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,7 @@ ROWS = {
     "run": "condition, block, slot, arm, kind, treatment, started_s, failure, responses, evidence, histograms, files",
     "block_end": "condition, block, round, controls, void, void_level, gap",
 }
+ADDRESS = "tls://10.77.0.1:8786"
 
 
 class Fleet:
@@ -44,21 +47,36 @@ class Fleet:
     def __init__(self, net: Network, folder: Path) -> None:
         self.net = net
         self.middle = net.middle
-        self.keys = str(folder / "keys")
+        self.keys = make_keys(folder / "keys")
         self.study = str(folder / "small.toml")
         Path(self.study).write_text(STUDY)
-        make_keys(self.keys)
-        self.scheduler = self.middle.start(
-            "fleet", "scheduler", "--bind", "10.77.0.1:8786", "--keys", self.keys
+        self.start_scheduler()
+
+    def start_scheduler(self) -> None:
+        self.scheduler = self.middle.python(
+            "distributed.cli.dask_scheduler", "--host", ADDRESS, "--no-dashboard", *tls(self.keys)
         )
-        eventually("the scheduler listens", lambda: "tls://10.77.0.1:8786" in self.scheduler.said)
+        eventually(
+            "the scheduler listens",
+            lambda: "Scheduler at:" in self.scheduler.said,
+            said=lambda: self.scheduler.said,
+        )
 
-    def worker(self, host: Host, keys: str | None = None) -> Started:
-        return host.start("fleet", "worker", "10.77.0.1", "--keys", keys or self.keys, "--name", host.name)
+    def worker(self, host: Host, *more: str, keys: Path | None = None) -> Started:
+        return host.python(
+            "distributed.cli.dask_worker", ADDRESS, "--nthreads", "1", "--no-dashboard",
+            "--local-directory", str(host.folder), *tls(keys or self.keys), *more,
+        )  # fmt: skip
 
-    def run(self, *words: str) -> Started:
-        reached = ("--fleet", "tls://10.77.0.1:8786", "--keys", self.keys)
-        return self.middle.start("run", self.study, "--no-stop", "--no-account", *words, *reached)
+    def workers(self) -> None:
+        for host in self.net.hosts.values():
+            self.worker(host)
+
+    def run(self, *words: str, host: Host | None = None, keys: Path | None = None) -> Started:
+        return (host or self.middle).start(
+            "fleet", "run", self.study, "--no-stop", "--no-account", "--scheduler", ADDRESS,
+            *client(keys or self.keys), *words,
+        )  # fmt: skip
 
     def resume(self) -> Started:
         return self.middle.start("fleet", "resume", "--json")
@@ -80,17 +98,43 @@ class Fleet:
         """Return the rows of finished blocks in the host's own store."""
         finished = "(condition, block) IN (SELECT condition, block FROM block_end)"
         query = f"SELECT {ROWS[table]} FROM {table} WHERE {finished} ORDER BY condition, block"
-        store = host.state / "fleet" / self.id / "trials.db"
-        return rows(store, f"{query}{', slot' if table == 'run' else ''}")
+        return rows(self._store(host), f"{query}{', slot' if table == 'run' else ''}")
 
-    def blocks(self, host: str) -> int:
-        return len(self.held(host, "block_end"))
+    def _store(self, host: Host) -> Path:
+        found = list((self.middle.state / "fleets").glob("*.json"))
+        return host.state / "fleet" / (found[0].stem if found else "none") / "trials.db"
+
+    def states(self, host: Host) -> list[str]:
+        """Return the states that the host's own trial has had."""
+        return [state for (state,) in rows(self._store(host), "SELECT state FROM state ORDER BY sequence")]
+
+    def measuring(self, *hosts: Host) -> bool:
+        """Return whether each has finished a block."""
+        return all(self.own(host, "block_end") for host in hosts or self.net.hosts.values())
 
     def same(self, host: Host) -> bool:
         """Return whether the coordinator has exactly the finished blocks of the host's own store; check that
         there are some."""
         assert self.held(host.name, "block_end")
         return all(plain(self.held(host.name, table)) == plain(self.own(host, table)) for table in ROWS)
+
+
+def restored(host: Host) -> bool:
+    """Return whether no iotrial runs there any more; check that nothing is left to restore."""
+    if host.processes("iotrial"):
+        return False
+    folder = host.state / "journal"
+    assert not folder.is_dir() or not list(folder.iterdir())
+    return True
+
+
+def kill(host: Host, *words: str) -> None:
+    """Kill all processes there whose command line has these words at once."""
+    found = host.processes(*words)
+    assert found
+    for pid in found:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def plain(found: list[tuple[Any, ...]]) -> list[list[Any]]:
@@ -113,12 +157,30 @@ def rows(store: Path, query: str, *values: object) -> list[tuple[Any, ...]]:
         connection.close()
 
 
-def make_keys(folder: str) -> None:
+def make_keys(folder: Path) -> Path:
+    """Make an authority, and one certificate that it signed, as docs/fleet.md shows."""
+    folder.mkdir()
     subprocess.run(
-        [sys.executable, "-m", "iotrial", "fleet", "keys", folder], check=True, capture_output=True
+        "openssl req -x509 -newkey rsa:2048 -noenc -keyout ca-key.pem -out ca.pem -days 2 -subj /CN=authority && "
+        "openssl req -newkey rsa:2048 -noenc -keyout key.pem -out request.pem -subj /CN=fleet && "
+        "openssl x509 -req -in request.pem -CA ca.pem -CAkey ca-key.pem -CAcreateserial -out cert.pem -days 2",
+        shell=True, cwd=folder, check=True, capture_output=True,
+    )  # fmt: skip
+    return folder
+
+
+def tls(keys: Path) -> tuple[str, ...]:
+    """Return the options of Dask's scheduler and worker."""
+    return (
+        "--tls-ca-file",
+        f"{keys}/ca.pem",
+        "--tls-cert",
+        f"{keys}/cert.pem",
+        "--tls-key",
+        f"{keys}/key.pem",
     )
 
 
-def journal(host: Host) -> list[str]:
-    folder = host.state / "journal"
-    return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+def client(keys: Path) -> tuple[str, ...]:
+    """Return the options of ``iotrial fleet run``."""
+    return ("--tls-ca", f"{keys}/ca.pem", "--tls-cert", f"{keys}/cert.pem", "--tls-key", f"{keys}/key.pem")

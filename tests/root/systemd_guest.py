@@ -194,6 +194,7 @@ class Guest:
             "-drive", f"file={self.folder}/root.img,format=raw,if=virtio",
             "-drive", f"file={self.folder}/data.img,format=raw,if=none,id=data",
             "-device", "virtio-blk-pci,drive=data,serial=DATA_DISK",
+            "-device", "pcie-root-port,id=root1,chassis=1", "-device", "virtio-scsi-pci,id=scsi",  # of ``plug``
             "-device", "virtio-serial-pci", "-chardev", f"socket,id=agent,path={path}",
             "-device", "virtserialport,chardev=agent,name=agent",
             "-serial", f"file:{self.folder}/console",
@@ -238,15 +239,35 @@ class Guest:
         assert status is None or found == status, f"{command}: status {found}\n{text}"
         return text.strip()
 
-    def control(self, command: str) -> dict[str, Any]:
+    def plug(self, kind: str) -> str:
+        """Plug in a disk of 2 GiB, ``virtio`` or ``scsi``, and return its name.
+
+        ``control("device_del", id="spare")`` unplugs it.
+        """
+        path = self.folder / "spare.img"
+        path.write_bytes(b"")
+        os.truncate(path, 2 << 30)
+        self.control(
+            "blockdev-add", **{"driver": "file", "node-name": f"spare-{kind}", "filename": str(path)}
+        )
+        driver, bus = {"virtio": ("virtio-blk-pci", "root1"), "scsi": ("scsi-hd", "scsi.0")}[kind]
+        self.control("device_add", driver=driver, bus=bus, drive=f"spare-{kind}", id="spare", serial="SPARE")
+        find = "lsblk -dno NAME,SERIAL | grep SPARE | cut -d ' ' -f 1"
+        late = time.monotonic() + 60
+        while not (name := self.run(find, status=None)):
+            assert time.monotonic() < late, "the disk does not appear"
+            time.sleep(0.5)
+        return name
+
+    def control(self, command: str, **arguments: Any) -> dict[str, Any]:
         """Have QEMU carry out a command of its machine protocol (QMP), and return what it returns."""
         with socket.socket(socket.AF_UNIX) as port:
             port.settimeout(30)
             port.connect(str(self.folder / "qmp.sock"))
             with port.makefile("rw") as lines:
                 lines.readline()  # its greeting
-                for one in ("qmp_capabilities", command):
-                    lines.write(json.dumps({"execute": one}) + "\n")
+                for one in ({"execute": "qmp_capabilities"}, {"execute": command, "arguments": arguments}):
+                    lines.write(json.dumps(one) + "\n")
                     lines.flush()
                     answer: dict[str, Any] = {}
                     while "return" not in answer:  # events may come between

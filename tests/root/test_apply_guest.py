@@ -15,6 +15,7 @@ SETTINGS = (
     "block.read_ahead_kb:128,1024 block.scheduler:mq-deadline,none sysctl/key=vm.swappiness:60,10 "
     "memory.huge_pages:always,never mount.atime:relatime,noatime mount.option/option=commit:default,commit=30"
 )
+TWO = "sysctl/key=vm.swappiness:60,10 memory.huge_pages:always,never"
 APPLY = f"cd /opt/tests && python3 apply_forged.py 0123abcd99 {SETTINGS} -- --in /srv/data --yes"
 #: of the disk with the serial number, whatever its name is in this boot
 QUEUE = "/sys/class/block/$(basename $(readlink -f /dev/disk/by-id/virtio-DATA_DISK))/queue"
@@ -44,6 +45,7 @@ def test_what_is_kept_survives_a_reboot_and_revert_brings_back_every_byte(guest:
     guest.run(APPLY)
     assert is_set(guest)
     assert "iotrial-takeback-0123abcd.timer" in guest.run("systemctl list-timers --all")
+    assert guest.run("systemctl show -P TimeoutStartUSec iotrial-applied.service") == "5min"
     guest.run("iotrial keep")
     assert "iotrial" not in guest.run(
         "systemctl list-timers --all; ls /etc/systemd/system /etc/systemd/system/sysinit.target.wants"
@@ -118,15 +120,20 @@ def test_a_power_cut_at_a_random_instant_of_apply_leaves_nothing(guest: Guest) -
         assert guest.run(ETC) == etc
 
 
-def test_killed_at_any_step_of_apply_revert_brings_back_every_byte(guest: Guest) -> None:
+@pytest.mark.parametrize(("verb", "every", "steps"), [("apply", 4, 50), ("keep", 3, 8), ("revert", 10, 30)])
+def test_killed_at_any_step_revert_brings_back_every_byte(
+    guest: Guest, verb: str, every: int, steps: int
+) -> None:
+    """``steps``: there are more than these."""
     etc = guest.run(ETC)
     text = guest.run(
-        f"cd /opt/tests && python3 apply_killed.py 4 0123abcd99 {SETTINGS} -- --in /srv/data --yes",
+        f"cd /opt/tests && python3 apply_killed.py {verb} {every} 0123abcd99 {SETTINGS} -- --in /srv/data --yes",
         within_s=1800,
     )
     found = json.loads(text.splitlines()[-1])
-    assert found["steps"] > 50
+    print(verb, found)
     assert found["left"] == {}
+    assert found["steps"] > steps
     assert guest.run(ETC) == etc
     assert "iotrial" not in guest.run("systemctl list-timers --all")
 
@@ -135,7 +142,7 @@ def test_with_tuned_a_profile_of_our_own_prevails_and_the_old_one_comes_back(gue
     guest.run("systemctl start tuned && tuned-adm profile throughput-performance")
     before, etc = guest.run(STATE), guest.run(ETC)
     assert before.startswith("4096\n")
-    guest.run(APPLY)
+    guest.run(f"{APPLY} --replace-unmeasured block.read_ahead_kb")
     assert is_set(guest)
     guest.run("iotrial keep; systemctl restart tuned; sleep 5")
     assert "iotrial-0123abcd" in guest.run("tuned-adm active")
@@ -143,6 +150,28 @@ def test_with_tuned_a_profile_of_our_own_prevails_and_the_old_one_comes_back(gue
     guest.run("iotrial revert")
     assert "throughput-performance" in guest.run("tuned-adm active")
     assert guest.run(STATE) == before
+    assert guest.run(ETC) == etc
+
+
+def test_who_wins_after_a_reboot_is_as_apply_says(guest: Guest) -> None:
+    """A linked sysctl file that is read later, and a file of tmpfiles that is read later, where the first one counts."""
+    guest.run(
+        "echo vm.swappiness = 33 > /srv/other.conf && ln -s /srv/other.conf /etc/sysctl.d/99-zzz-other.conf && "
+        "echo 'w /sys/kernel/mm/transparent_hugepage/enabled - - - - always' > /etc/tmpfiles.d/other.conf"
+    )
+    etc = guest.run(ETC)
+    said = guest.run(APPLY.replace(SETTINGS, TWO))
+    (lost,) = [line for line in said.splitlines() if "99-zzz-other.conf" in line]
+    (won,) = [line for line in said.splitlines() if "tmpfiles.d/other.conf" in line]
+    assert "it wins over iotrial's" in lost
+    assert "iotrial's wins" in won
+    guest.run("iotrial keep")
+    guest.reboot()
+    assert guest.read("/proc/sys/vm/swappiness") == "33"
+    assert "[never]" in guest.read("/sys/kernel/mm/transparent_hugepage/enabled")
+    assert 'reads "33", not "10"' in guest.run("iotrial applied", status=None)
+    guest.run("iotrial revert", status=None)  # what others have set is left alone
+    guest.run("iotrial revert --force")
     assert guest.run(ETC) == etc
 
 

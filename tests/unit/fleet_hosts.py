@@ -1,15 +1,18 @@
-"""Fleet hosts backed by stores on local disk: the data their agents would read, and fake links."""
+"""Fleet hosts backed by stores on local disk, and a cluster of them: what a scheduler would pass on."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import store_examples
 
 from iotrial import __version__
-from iotrial.fleet.batch import Batch, HostFacts, Lost, Position, Stage, tail
+from iotrial.fleet.cluster import Facts, Lost
+from iotrial.fleet.host import Result
 from iotrial.fleet.order import Order, Record, seed_of
 from iotrial.store import Store
 from iotrial.store.model import TrialHeader, TrialState
@@ -59,68 +62,81 @@ class HostStore:
         with Store.open(self.path) as store:
             store.set_state(self.header.id, state, reason)
 
-    def batch(self, since: Position | None = None, stage: Stage = Stage.GOING) -> Batch:
-        """Return a batch that has been through its wire format (JSON) and back."""
-        return Batch.from_json(tail(self.path, since or Position(), stage).to_json())
+    def packed(self) -> bytes:
+        """Return the trial as its task would."""
+        file = io.BytesIO()
+        with Store.open(self.path, read_only=True) as store:
+            store.pack("last", file)
+        return file.getvalue()
 
 
 @dataclass
-class Link:
-    """Fake link to a host backed by a store. ``lost`` makes it fail, ``then`` runs during :meth:`after`."""
+class Task:
+    """A task that was started: ``done`` tells the coordinator that it has ended."""
 
-    store: HostStore
-    lost: bool = False
-    ended: bool = True
-    version: str = __version__
-    then: Callable[[], None] = lambda: None
-    calls: list[str] = field(default_factory=list)
-    batch: Batch | None = None
-
-    @property
-    def name(self) -> str:
-        return self.store.host
-
-    def facts(self) -> HostFacts:
-        self._reached("facts")
-        return HostFacts(self.name, self.version, "6.1", 2, 1 << 30, root=False)
-
-    def begin(self, order: Order) -> None:
-        self._reached("begin")
-        assert order.host == self.name
-        assert order.seed == self.store.header.seed
-
-    def after(self, fleet: str, position: Position) -> Batch:
-        self._reached("after")
-        assert fleet == FLEET
-        self.then()
-        return self.batch or self.store.batch(position, Stage.ENDED if self.ended else Stage.GOING)
-
-    def stop(self, fleet: str) -> None:
-        self._reached("stop")
-        assert fleet == FLEET
-        self.store.state(TrialState.INTERRUPTED, "ended by SIGTERM")
-        self.ended = True
-
-    def close(self) -> None:
-        self.calls.append("close")
-
-    def _reached(self, call: str) -> None:
-        self.calls.append(call)
-        if self.lost:
-            raise Lost(f"host {self.name} does not answer")
+    order: Order
+    worker: str
+    key: str
+    done: Callable[[], None]
 
 
 @dataclass
-class Some:
-    """Fake fleet with these links. ``late`` links appear from the second call of :meth:`present`."""
+class FakeCluster:
+    """A cluster with these workers, each the name of its host and the outcome of its task in turn.
 
-    links: Sequence[Link]
-    late: Sequence[Link] = ()
+    An outcome is a result, an error, or None: the task goes on. ``looked`` runs at each look.
+    """
+
+    outcomes: dict[str, list[Result | Exception | None]]
+    versions: dict[str, str] = field(default_factory=dict)
+    unfit: dict[str, str] = field(default_factory=dict)
+    looked: Callable[[int], None] = lambda _: None
+    away: bool = False
     looks: int = 0
+    started: list[Task] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
+    cancelled: list[str] = field(default_factory=list)
+    receive: Callable[[Any], None] = lambda _: None
+    found: dict[str, Result | Exception] = field(default_factory=dict)
 
-    def present(self) -> Sequence[Link]:
+    def subscribe(self, fleet: str, receive: Callable[[Any], None]) -> None:
+        self.receive = receive
+
+    def workers(self) -> tuple[str, ...]:
         self.looks += 1
-        return [*self.links, *(self.late if self.looks > 1 else ())]
+        self.looked(self.looks)
+        if self.away:
+            raise Lost("the scheduler x does not answer")
+        return (*self.outcomes, *self.unfit)
+
+    def facts(self, workers: Sequence[str]) -> dict[str, Facts]:
+        names = {worker: worker.partition("//")[2].partition(":")[0] for worker in workers}
+        return {
+            worker: self.unfit.get(worker) or (name, self.versions.get(name, __version__))
+            for worker, name in names.items()
+        }
+
+    def start(self, order: Order, worker: str, key: str, every_s: float, done: Callable[[], None]) -> Task:
+        task = Task(order, worker, key, done)
+        self.started.append(task)
+        outcome = self.outcomes[worker].pop(0) if self.outcomes[worker] else None
+        self.receive({"key": key, "blocks": 1})
+        if outcome is not None:
+            self.found[key] = outcome
+            done()
+        return task
+
+    def result(self, task: Task) -> Result:
+        found = self.found[task.key]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def end(self, tasks: Sequence[tuple[str, str]]) -> None:
+        self.ended += [key for _, key in tasks]
+
+    def cancel(self, task: Task) -> None:
+        self.cancelled.append(task.key)
 
     def close(self) -> None:
         pass

@@ -61,4 +61,7 @@ def add_host(
     if state is not TrialState.RUNNING:
         states.append(PackedState(1e9 + 60, state, reason))
     part = Part(states=tuple(states), runs=tuple(runs), ends=tuple(ends))
-    return store.gathering().begin(of, fleet, name or f"h{number}", part)
+    made = store.gathering().begin(of, fleet, name or f"h{number}", part)
+    if state is TrialState.RUNNING:
+        store.set_state(of.id, state)  # under this process
+    return made

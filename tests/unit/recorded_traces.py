@@ -61,18 +61,20 @@ def many_files(call: str, *, count: int = 50, synced: bool = False) -> Trace:
     return trace
 
 
-def at_once(*, uring: bool = False) -> Trace:
-    """Return the trace of four threads that read a file at once, 100 times each."""
+def at_once(*, uring: bool = False, files: int = 1) -> Trace:
+    """Return the trace of four threads that read files at once, 100 times each."""
     trace = named()
     for _ in range(3):
         trace.thread(started_by=0)
-    trace.file("f", 4 * MIB)
-    handle = trace.open("f", os.O_RDONLY)
+    names = ["f", *(f"f{number}" for number in range(1, files))]
+    for name in names:
+        trace.file(name, 4 * MIB)
+    handles = [trace.open(name, os.O_RDONLY) for name in names]
     for place in range(400):
         trace.op(
             "read",
             thread=place % 4,
-            handle=handle,
+            handle=handles[place % files],
             at=place * 4096,
             length=4096,
             positional=True,

@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -26,9 +29,11 @@ from machine_trees import (
 from test_places_to_keep import tuned
 
 from iotrial.errors import LabError, RequestError
+from iotrial.lab.lock import Busy
 from iotrial.tune import watchdog
 from iotrial.tune.applied import FOLDER, Record, Records, apply, keep, revert
 from iotrial.tune.choice import Choice
+from iotrial.tune.machine import DRAFT
 from iotrial.tune.places_to_keep import plan
 from values import replace
 
@@ -328,6 +333,34 @@ def test_a_masked_unit_and_a_link_in_the_place_of_a_file_are_refused_and_stay(
     assert image(root) == before
 
 
+@pytest.mark.parametrize("folder", ["etc/sysctl.d", "etc/tmpfiles.d", "etc/udev/rules.d"])
+@pytest.mark.parametrize(
+    ("to", "problem"),
+    [
+        ("real.d", None),
+        ("gone.d", "is no folder"),
+        ("file", "is no folder"),
+        ("/run/x.d", "a link into /run, which is empty after a reboot"),
+    ],
+)
+def test_a_folder_of_settings_that_is_a_link(root: Path, folder: str, to: str, problem: str | None) -> None:
+    place = root / folder
+    place.rename(place.with_name("real.d"))
+    (place.parent / "file").touch()
+    (root / "run/x.d").mkdir(parents=True, exist_ok=True)
+    place.symlink_to(root / to[1:] if to.startswith("/") else to)
+    before = image(root)
+    machine = FakeMachine(root)
+    if problem is None:
+        applied(machine)
+        assert [path for path in (place.parent / "real.d").iterdir() if "iotrial" in path.name]
+        assert [one.problems for one in reverted(machine)] == [()]
+    else:
+        with pytest.raises(RequestError, match=rf"/{folder} .*{problem}; nothing was changed"):
+            applied(machine)
+    assert image(root) == before
+
+
 SPOILED = {
     "empty": lambda path: path.write_bytes(b""),
     "cut off": lambda path: path.write_bytes(path.read_bytes()[:-40]),
@@ -407,7 +440,7 @@ def test_a_waiting_process_whose_record_cannot_be_read_for_a_moment_goes_on(
     assert image(root) == before
 
 
-def _fail(error: Exception, *_: object) -> None:
+def _fail(error: BaseException, *_: object) -> None:
     raise error
 
 
@@ -510,3 +543,129 @@ def test_a_clock_set_back_keeps_nothing_longer_and_order_does_not_matter(root: P
         k: v for k, v in before.items() if k != "etc/fstab"
     }
     assert (root / "etc/fstab").read_text() == FSTAB
+
+
+class StoppedMachine(FakeMachine):
+    """A machine on which a step stops the process, as Ctrl-Z does."""
+
+    def tick(self) -> None:
+        super().tick()
+        if self.ticks == 20:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+
+@pytest.fixture
+def soon() -> Iterator[None]:
+    """End a test that hangs."""
+    signal.signal(signal.SIGALRM, functools.partial(_fail, Crash("it hangs")))
+    signal.alarm(20)
+    yield
+    signal.alarm(0)
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize(
+    "name", ["etc/sysctl.d/50-a.conf", "etc/udev/rules.d/50-a.rules", "etc/tmpfiles.d/a.conf"]
+)
+@pytest.mark.parametrize("link", [None, "/dev/zero", "/dev/null"])
+def test_a_fifo_or_a_device_among_the_files_of_others_is_no_reason_to_hang(
+    root: Path, name: str, link: str | None
+) -> None:
+    if link is None:
+        os.mkfifo(root / name)
+    else:
+        (root / name).symlink_to(link)
+    before = names_of(root)
+    applied(FakeMachine(root))
+    assert [one.problems for one in reverted(FakeMachine(root))] == [()]
+    assert names_of(root) == before
+
+
+def names_of(root: Path) -> list[str]:
+    return sorted(str(path) for path in (root / "etc").rglob("*"))
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_fifo_in_the_place_of_a_file_that_was_written_keeps_nothing_else(root: Path) -> None:
+    machine = FakeMachine(root)
+    record = applied(machine)
+    (path,) = [path for path in (root / "etc/sysctl.d").iterdir() if "iotrial" in path.name]
+    path.unlink()
+    os.mkfifo(path)
+    machine.now_s = record.due_s + 1
+    waiting = watchdog.Waiting(Records(machine), record.short)
+    assert not waiting.is_over()
+    assert (root / "proc/sys/vm/swappiness").read_text() == "60"
+    assert (root / "etc/fstab").read_text() == FSTAB
+    ((problem,),) = [one.problems for one in Records(machine).all()]
+    assert f"{path.name}: expected a file, found a FIFO" in problem
+
+
+def test_what_tuned_writes_is_on_the_disk_before_the_next_step(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """tuned-adm does not sync its files: after a power cut they could be empty, which looks like `tuned-adm off`."""
+    machine = FakeMachine(root)
+    tuned(machine, "[sysctl]\nvm.swappiness=30\n")
+    unsynced: set[Path] = set()
+    states = root / "etc/tuned/active_profile", root / "etc/tuned/profile_mode"
+
+    def synced(descriptor: int) -> None:
+        unsynced.discard(Path(str(Path(f"/proc/self/fd/{descriptor}").readlink()).removesuffix(DRAFT)))
+
+    def run(*argv: str, timeout_s: float = 60) -> None:
+        FakeMachine.run(machine, *argv)
+        if argv[0] == "tuned-adm":
+            unsynced.update(states)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(machine, "run", run)
+    record = applied(machine, (SWAPPINESS,))
+    assert states[0].read_text().startswith("iotrial-")
+    assert not unsynced
+    kept(machine, record)
+    reverted(machine)
+    assert states[0].read_text() == "mine\n"
+    assert not unsynced
+
+
+def test_early_at_boot_the_profile_of_tuned_comes_back_without_tuned(root: Path) -> None:
+    """There tuned-adm waits for D-Bus until its time is up."""
+    machine = FakeMachine(root)
+    tuned(machine, "[sysctl]\nvm.swappiness=30\n")
+    applied(machine, (SWAPPINESS,))
+    (root / "run/tuned/tuned.pid").unlink()
+    booted = FakeMachine(root)
+    assert [one.problems for one in reverted(booted)] == [()]
+    assert (root / "etc/tuned/active_profile").read_text() == "mine\n"
+    assert "tuned-adm" not in {argv[0] for argv in booted.ran}
+
+
+def test_an_apply_that_is_stopped_half_way_is_taken_back_in_time(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("iotrial.tune.applied.HELD_S", 0.5)
+    before = image(root)
+    stopped = os.fork()
+    if stopped == 0:
+        with Records(StoppedMachine(root)).lock():
+            applied(StoppedMachine(root))
+        os._exit(1)
+    try:
+        assert os.WIFSTOPPED(os.waitpid(stopped, os.WUNTRACED)[1])
+        assert image(root) != before
+        machine = FakeMachine(root)
+        records = Records(machine)
+        with pytest.raises(Busy, match=f"process {stopped} has been changing"), records.lock():
+            pass
+        (found,) = records.all()
+        waiting = watchdog.Waiting(records, found.short)
+        assert not waiting.is_over()
+        assert (os.waitpid(stopped, os.WNOHANG)) == (0, 0)
+        machine.now_s = found.due_s + 1
+        assert waiting.is_over()
+        assert os.WTERMSIG(os.waitpid(stopped, 0)[1]) == signal.SIGKILL
+        assert image(root) == before
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(stopped, signal.SIGKILL)

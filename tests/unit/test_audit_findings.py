@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from iotrial.audits.audit import audit
-from iotrial.audits.claims import parse_claim
+from iotrial.audits.audit import MOST_COMPARISONS, audit, choose_reference
+from iotrial.audits.claims import claimed_ratio, parse_claim
 from iotrial.audits.importers import read
 from iotrial.audits.importers.contract import ReadOptions, open_source, source_of
 from iotrial.audits.model import Audit, Dataset, Observation, Reading, Standing
@@ -171,6 +171,19 @@ def test_the_usual_slips_are_named(claim: str, recomputes: bool, slip: str | Non
     assert (slip is None and check.slip is None) or (slip is not None and slip in (check.slip or ""))
 
 
+@pytest.mark.parametrize(
+    ("claim", "unit", "ratio"),
+    [
+        ("b 20 % faster than a", "s", 0.8),
+        ("b 20 % faster than a", "MB/s", 1.2),
+        ("b 20 % slower than a", "s", 1.2),
+        ("b 20 % slower than a", "MB/s", 0.8),
+    ],
+)
+def test_faster_is_less_of_a_time_and_more_of_a_rate(claim: str, unit: str, ratio: float) -> None:
+    assert claimed_ratio(parse_claim(claim), unit) == pytest.approx(ratio)
+
+
 def test_rounding_of_the_raw_values_is_allowed_for() -> None:
     claim = ("b 64 % of a",)  # 2 / 3 s, rounded to whole seconds: anything from 1.5/3.5 to 2.5/2.5
     coarse = dataset(*values("a", [3.0], step=1.0), *values("b", [2.0], step=1.0), claims=claim)
@@ -178,6 +191,48 @@ def test_rounding_of_the_raw_values_is_allowed_for() -> None:
     assert audit(coarse).claims[0].recomputes
     assert not audit(exact).claims[0].recomputes
     assert audit(coarse).comparisons[0].rounding == pytest.approx((1.5 / 3.5, 2.5 / 2.5))
+
+
+def test_two_values_of_a_group_are_too_few_however_far_apart_the_groups_are() -> None:
+    found = audit(dataset(*values("a", [1.0, 1.001]), *values("b", [2.0, 2.001])))
+    assert found.comparisons[0].standing is Standing.TOO_FEW
+
+
+@pytest.mark.parametrize("ratio", [0.4, 2.5])
+def test_the_margin_is_a_ratio_on_both_sides_of_one(ratio: float) -> None:
+    a = [1.0, 1.001, 1.002]
+    found = audit(dataset(*values("a", a), *values("b", [ratio * x for x in a])), margin=1.0)
+    assert found.comparisons[0].standing is Standing.APART
+
+
+def test_cells_of_two_values_share_their_scatter_for_the_size_of_a_trial() -> None:
+    cells = {("a", "4"): [1.0, 1.1], ("b", "4"): [1.2, 1.5], ("a", "8"): [2.0, 2.6], ("b", "8"): [2.2, 2.1]}
+    rows = [
+        Observation(group, "time", "s", x, condition=(("threads", threads),))
+        for (group, threads), both in cells.items()
+        for x in both
+    ]
+    variance = np.mean([np.var(np.log(both), ddof=1) for both in cells.values()])
+    for one in audit(dataset(*rows)).comparisons:
+        # a block's ln(B/A) is a difference of two logarithms
+        assert one.needs[0].block_sd == pytest.approx(np.sqrt(2 * variance))
+
+
+def test_the_common_trend_makes_the_later_group_larger() -> None:
+    numbers = [float(np.exp(0.01 * i)) for i in range(10)]
+    found = audit(dataset(*values("a", numbers[:5], start=0), *values("b", numbers[5:], start=5)))
+    assert found.order[0].drift == pytest.approx(np.exp(0.05))
+
+
+@pytest.mark.parametrize("odd", [0.3, 3.5])
+def test_a_value_far_from_those_of_the_other_sizes_is_an_outlier(odd: float) -> None:
+    rows = [1.0, 1.1, 0.9, odd, 1.05, 0.95, 1.0]
+    found = audit(
+        dataset(
+            *(Observation("a", "time", "s", x, condition=(("kib", str(1 << i)),)) for i, x in enumerate(rows))
+        )
+    )
+    assert [(one.value, one.typical) for one in found.outliers] == [(odd, 1.0)]
 
 
 def test_zero_has_no_ratio() -> None:
@@ -194,6 +249,47 @@ def test_more_comparisons_share_the_level_and_need_more_blocks() -> None:
     assert (one.shared.level, other.shared.level) == (0.95, pytest.approx(0.975))
     assert other.shared.high > one.shared.high
     assert other.needs[0].margin_blocks > one.needs[0].margin_blocks
+
+
+def test_comparisons_beyond_the_most_are_counted() -> None:
+    many = [one for i in range(MOST_COMPARISONS + 3) for one in values(f"g{i}", [1.0 + i])]
+    found = audit(dataset(*many))
+    assert (len(found.comparisons), found.left_out) == (MOST_COMPARISONS, 2)
+
+
+def test_a_repeat_that_differs_as_much_as_a_treatment_weighs_on_its_verdict() -> None:
+    groups = {
+        "a": [1.0, 1.01, 1.02],
+        "again": [1.5, 1.51, 1.52],
+        "b": [1.4, 1.41, 1.42],
+        "c": [3.0, 3.01, 3.02],
+    }
+    rows = [one for group, numbers in groups.items() for one in values(group, numbers)]
+    found = {one.group: one for one in audit(dataset(*rows, same=(("a", "again"),))).comparisons}
+    assert (found["b"].standing, found["b"].reasons) == (Standing.CONFOUNDED, ("repeat",))
+    assert (found["c"].standing, found["c"].reasons) == (Standing.APART, ())
+
+
+def test_odd_first_runs_are_left_out_of_a_comparison_of_its_own() -> None:
+    rows = {
+        group: [at * 9.0, *(at + 0.01 * i for i in range(7))] for group, at in (("a", 1), ("b", 2), ("c", 4))
+    }
+    found = audit(dataset(*(one for group, numbers in rows.items() for one in values(group, numbers))))
+    (shortened,) = (
+        one
+        for one in found.comparisons
+        if one.group == "c" and one.condition.get("runs") == "without the first"
+    )
+    assert (shortened.n, shortened.mean) == (7, pytest.approx(np.mean(rows["c"][1:])))
+
+
+@pytest.mark.parametrize(
+    ("groups", "reference"), [(("x", "off", "default"), "default"), (("x", "y"), "x"), (("x",), None)]
+)
+def test_the_reference_is_the_most_usual_baseline_else_the_first_group(
+    groups: tuple[str, ...], reference: str | None
+) -> None:
+    assert choose_reference(groups, None) == reference
 
 
 def test_an_unknown_reference_or_group_is_named() -> None:
@@ -270,6 +366,8 @@ def test_zero_and_negative_values_are_named_with_their_rows() -> None:
     )
     (one,) = found.unusable
     assert (one.group, one.values, one.zeros, one.negatives) == ("b", 3, (3,), (4,))
+    without_rows = audit(dataset(*values("a", [1.0, 1.1]), *values("b", [2.0, 0.0, -1.0])))
+    assert (without_rows.unusable[0].zeros, without_rows.unusable[0].negatives) == ((2,), (3,))
     (sentence,) = (text for text in sentences.findings(found) if text.startswith("Zero"))
     assert "row 3" in sentence
     assert "row 4" in sentence

@@ -16,11 +16,14 @@ import pytest
 from store_examples import filled, header
 
 from iotrial.cli import cli
+from iotrial.cli.run_request import RunRequest, find_study
 from iotrial.errors import RequestError, StoreError
 from iotrial.store import Store
 from iotrial.store.model import TrialState
 from iotrial.store.packed import PackedError
 from iotrial.study.catalogue import find
+from iotrial.study.model import Setting
+from iotrial.study.programs import PROGRAM_KNOB
 from iotrial.study.select import select
 from values import replace
 
@@ -177,6 +180,7 @@ def test_a_study_or_a_packed_trial_is_named_and_not_both(verb: Verb) -> None:
         (("run",), "no study given"),
         (("run", "files/permissions", "--like", "x.iotrial"), "two studies given"),
         (("plan",), "no study given"),
+        (("run", "files/permissions", "--keys", "keys"), "--keys needs a fleet"),
     ):
         with pytest.raises(RequestError, match=found):
             verb(*words)
@@ -199,3 +203,18 @@ def test_a_plan_like_a_packed_trial_has_its_seed_and_its_levels(
     assert (plan["seed"], plan["lab"]) == ("5" * 32, "directory")
     assert {run["treatment"]["mode"] for block in plan["blocks"] for run in block["runs"]} == {"0777", "0444"}
     assert all("cache=warm" in condition for condition in plan["conditions"])
+    verb("plan", "--like", "x.iotrial", "--json", "--seed", "7" * 32)
+    assert json.loads(capsys.readouterr().out)["seed"] == "7" * 32
+
+
+def test_programs_that_a_packed_trial_names_are_run_only_with_trust(
+    here: Path, verb: Verb, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of = header("a" * 16)
+    study = replace(of.study, fixed=(*of.study.fixed, Setting(PROGRAM_KNOB, "/opt/fast")))
+    with Store.open() as store:
+        filled(store, replace(of, study=study), blocks=1)
+    verb("export", "last", "x.iotrial")
+    with pytest.raises(RequestError, match="ran programs of /opt/fast"):
+        find_study(None, RunRequest(like="x.iotrial"))
+    assert not find_study(None, RunRequest(like="x.iotrial", trust=True))[0].trusted

@@ -9,11 +9,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from store_examples import header
 
 import program
-from iotrial.cli.suggestions import workload_kinds
+from generators.indexes import options_index
+from iotrial.cli import cli
+from iotrial.cli.groups import COMPLETING
+from iotrial.cli.suggestions import OPTIONS, workload_kinds
 from iotrial.store import Store
 from iotrial.study.work import kinds
 
@@ -183,3 +187,43 @@ def test_the_script_comes_as_json_too(installed: Path) -> None:
 
 def test_every_kind_of_workload_is_offered() -> None:
     assert [item.value for item in workload_kinds(None, "")] == sorted(kinds())  # type: ignore[arg-type]
+
+
+def test_the_indexed_commands_are_those_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert OPTIONS.read_text() == options_index(), "make manual"
+    for verb in ("plan", "try", "fleet"):
+        context = click.Context(cli, info_name="iotrial")
+        monkeypatch.delenv(COMPLETING, raising=False)
+        real = cli.get_command(context, verb)
+        monkeypatch.setenv(COMPLETING, "bash_complete")
+        indexed = cli.get_command(context, verb)
+        assert real is not None
+        assert indexed is not None
+        for typed in ("--", ""):
+            offered = [
+                {(item.value, item.help) for item in command.shell_complete(click.Context(command), typed)}
+                for command in (real, indexed)
+            ]
+            assert offered[0] == offered[1]
+
+
+def test_completing_an_option_imports_no_verb() -> None:
+    environment = {
+        **os.environ,
+        COMPLETING: "bash_complete",
+        "COMP_WORDS": "iotrial\nrun\n--mar",
+        "COMP_CWORD": "2",
+    }
+    code = (
+        "import sys; sys.argv = ['iotrial']; from iotrial.cli import main\n"
+        "try: main()\n"
+        "finally: print([m for m in sys.modules if m.startswith(('numpy', 'iotrial.cli.verbs.'))])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.stdout.split("\n")[:2] == [
+        "plain\t--margin\tSmallest effect that matters, such as 2%.",
+        "plain\t--markdown\tWrite a Markdown report, e.g. for a pull request (-: standard output, instead of text).",
+    ]
+    assert done.stdout.rstrip().endswith("[]")

@@ -205,6 +205,8 @@ def test_controls_have_not_passed_where_the_slowdown_was_seen_in_some_conditions
         assert "all 4 passed" not in said
     assert html_report(made).count(">passed</") == 3
     assert html_report(made).count(">not seen yet</") == 1
+    few = [replace(one, low=None, high=None) if i == 0 else one for i, one in enumerate(every)]
+    assert html_report(document(all_equivalent()[:2], control=few)).count(">too few blocks</") == 1
 
 
 def test_a_mean_of_opposites_has_no_gain_is_compared_with_nothing_and_judges_no_claim() -> None:

@@ -8,9 +8,10 @@ import pytest
 
 from iotrial.errors import RequestError
 from iotrial.knobs.machine import Sysctl
+from iotrial.lab import registry
 from iotrial.runner.quick_study import Wish, study_text
 from iotrial.runner.today import with_today
-from iotrial.study.model import Study
+from iotrial.study.model import Setting, Study
 from iotrial.study.reader import read_study
 
 
@@ -47,6 +48,11 @@ def test_every_sysctl_has_a_default_that_is_in_its_range() -> None:
     for key, value in Sysctl.DEFAULTS.items():
         low, high = Sysctl.ALLOWED[key]
         assert low <= int(value) <= high or (value == "0" and key in Sysctl.PAIRS)
+
+
+def test_write_back_of_everybody_cannot_be_stopped() -> None:
+    with pytest.raises(RequestError, match="1 to 360000"):
+        registry.knob("sysctl").parse(Setting("sysctl", "0", (("key", "vm.dirty_writeback_centisecs"),)))
 
 
 @pytest.mark.parametrize("key", ["vm.page-cluster", "vm.dirtytime_expire_seconds", "vm.extfrag_threshold"])

@@ -1,4 +1,4 @@
-"""The coordinator's loop over hosts of any transport: no host that fails, hangs or lies delays another."""
+"""The coordinator's loop over the hosts of a cluster: no host that fails, vanishes or lies delays another."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from fleet_hosts import FLEET, RECORD, HostStore, Link, Some
+from fleet_hosts import FLEET, RECORD, FakeCluster, HostStore
 
-from iotrial.cli.fleet_run import status_of
-from iotrial.cli.fleet_view import table
+from iotrial.cli.fleet.run import status_of
+from iotrial.cli.fleet_view import Table, table
 from iotrial.errors import IotrialError
+from iotrial.fleet.cluster import Lost
 from iotrial.fleet.collect import Collector
-from iotrial.fleet.conduct import FleetConductor, Hosts, HostStanding, Pace, Phase, Standing
+from iotrial.fleet.conduct import FleetConductor, Host, Pace, Phase, Standing
+from iotrial.fleet.host import Result
+from iotrial.fleet.order import Record, find_record
+from iotrial.report.text import Console
 from iotrial.store import Store
 from iotrial.store.model import TrialState
 from values import replace
 
-QUICK = Pace(ask_s=0.01, join_s=0.01, lost_s=0.01, leave_out_s=0.3, first_s=0.3, stop_s=30)
+QUICK = Pace(tick_s=0.02, look_s=0.0, leave_out_s=0.5, first_s=0.5, stop_s=30)
+ALPHA, BETA = "tls://alpha:1", "tls://beta:1"
 
 
 class Messages:
@@ -37,168 +42,217 @@ class Messages:
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Callable[[str], Link]:
-    return lambda name: Link(HostStore(tmp_path / f"{name}.db", name))
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+def store(tmp_path: Path, state: Path) -> Iterator[Store]:
     with Store.open(tmp_path / "coordinator.db") as opened:
         yield opened
 
 
+@pytest.fixture
+def finished(tmp_path: Path) -> Callable[..., Result]:
+    def made(name: str, state: TrialState = TrialState.DONE, problem: str = "") -> Result:
+        host = HostStore(tmp_path / f"{name}.db", name)
+        host.measure(3)
+        host.state(state)
+        return problem, 0, host.packed()
+
+    return made
+
+
 def conducted(
-    store: Store, hosts: Hosts, messages: Messages | None = None, stopped: Callable[[], bool] = lambda: False
-) -> dict[str, HostStanding]:
+    store: Store,
+    cluster: FakeCluster,
+    messages: Messages | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+    record: Record = RECORD,
+) -> dict[str, Host]:
     collector = Collector(store, FLEET, "example")
     standing = FleetConductor(
-        hosts, RECORD, collector, messages or Messages(), stopped=stopped, pace=QUICK
-    ).run()
+        cluster,  # type: ignore[arg-type]
+        record, collector, messages or Messages(), stopped=stopped, pace=QUICK,
+    ).run()  # fmt: skip
     return {host.name: host for host in standing.hosts}
 
 
-def finished(link: Link, blocks: int = 3) -> Link:
-    link.store.measure(blocks)
-    link.store.state(TrialState.DONE)
-    return link
+def status(found: dict[str, Host]) -> int:
+    return status_of(Standing(FLEET, "example", 1.0, list(found.values())))
 
 
-def test_all_hosts_are_collected_and_one_that_joins_late_as_well(
-    store: Store, made: Callable[[str], Link]
+def test_all_hosts_are_stored_one_that_joins_late_too_and_all_are_written_down(
+    store: Store, finished: Callable[..., Result]
 ) -> None:
-    early, late = made("alpha"), finished(made("beta"), 4)
-    hosts = Some([early], [late])
-    early.ended = False
+    cluster = FakeCluster({ALPHA: [None]})
 
-    def goes_on() -> None:
-        if hosts.looks > 2 and not early.ended:
-            finished(early)
-            early.ended = True
+    def joins(looks: int) -> None:
+        if looks == 3:
+            cluster.outcomes[BETA] = [finished("beta")]
+        if looks == 6:
+            cluster.found[cluster.started[0].key] = finished("alpha")
+            cluster.started[0].done()
 
-    early.then = goes_on
-    found = conducted(store, hosts)
-    assert [(h.phase, h.blocks) for h in found.values()] == [(Phase.DONE, 3), (Phase.DONE, 4)]
+    cluster.looked = joins
+    found = conducted(store, cluster)
+    assert [(h.phase, h.blocks) for h in found.values()] == [(Phase.DONE, 3), (Phase.DONE, 3)]
     for host in found.values():
         assert host.trial is not None
         assert len(store.data(host.trial).ends) == host.blocks
+    assert [task.order for task in cluster.started] == [RECORD.order_for("alpha"), RECORD.order_for("beta")]
+    assert find_record(FLEET).hosts == ("alpha", "beta")
+    assert status(found) == 0
 
 
-def test_a_host_that_does_not_answer_is_left_out_and_the_others_are_not_held_up(
-    store: Store, made: Callable[[str], Link]
+def test_a_host_with_several_workers_gets_one_trial(store: Store, finished: Callable[..., Result]) -> None:
+    cluster = FakeCluster({ALPHA: [finished("alpha")], "tls://alpha:2": []})
+    assert list(conducted(store, cluster)) == ["alpha"]
+    assert len(cluster.started) == 1
+
+
+def test_a_host_whose_worker_has_gone_goes_on_at_its_next_one(
+    store: Store, finished: Callable[..., Result]
 ) -> None:
-    gone, good = made("alpha"), finished(made("beta"))
-    gone.lost = True
+    cluster = FakeCluster({ALPHA: [None]})
+
+    def moves(looks: int) -> None:
+        if looks == 2:
+            del cluster.outcomes[ALPHA]
+        if looks == 4:
+            cluster.outcomes["tls://alpha:2"] = [finished("alpha")]
+
+    cluster.looked = moves
     messages = Messages()
-    found = conducted(store, Some([gone, good]), messages)
-    assert (found["alpha"].phase, found["beta"].phase) == (Phase.LEFT_OUT, Phase.DONE)
-    assert messages.has("host alpha: lost")
-    assert messages.has("host alpha: left out: it has not answered for 0.3 s")
-    assert status_of(Standing(FLEET, "example", 1.0, tuple(found.values()))) == 1
-
-
-def test_a_host_that_was_left_out_is_taken_up_when_it_comes_back(
-    store: Store, made: Callable[[str], Link]
-) -> None:
-    gone, slow = made("alpha"), made("beta")
-    gone.lost, slow.ended = True, False
-    messages = Messages()
-
-    def watch() -> None:
-        if messages.has("host alpha: left out") and gone.lost:
-            finished(gone)
-            gone.lost = False
-        if messages.has("host alpha: done") and not slow.ended:
-            finished(slow)
-            slow.ended = True
-
-    slow.then = watch
-    found = conducted(store, Some([gone, slow]), messages)
-    assert {host.phase for host in found.values()} == {Phase.DONE}
+    found = conducted(store, cluster, messages)
+    assert found["alpha"].phase is Phase.DONE
+    assert messages.has("host alpha: lost: its worker has gone")
     assert messages.has("host alpha: is back")
+    assert cluster.cancelled == [cluster.started[0].key], "the first must not run once more"
 
 
-def test_a_trial_that_was_cut_off_is_begun_again_and_not_for_ever(
-    store: Store, made: Callable[[str], Link]
+def test_a_host_that_stays_away_is_left_out_and_the_others_are_not_held_up(
+    store: Store, finished: Callable[..., Result]
 ) -> None:
-    link = made("alpha")
-    link.store.measure(2)
-    link.store.state(TrialState.INTERRUPTED, "ended by SIGTERM")
-    found = conducted(store, Some([link]))
-    assert found["alpha"].phase is Phase.STOPPED
-    assert link.calls.count("begin") == 4
+    cluster = FakeCluster({ALPHA: [None], BETA: [finished("beta")]})
 
+    def goes(looks: int) -> None:
+        if looks == 2:
+            del cluster.outcomes[ALPHA]
 
-def test_a_host_that_lies_is_named_and_the_others_go_on(store: Store, made: Callable[[str], Link]) -> None:
-    liar, good = finished(made("alpha")), finished(made("beta"))
-    batch = liar.store.batch()
-    assert batch.header is not None
-    liar.batch = replace(batch, header=replace(batch.header, seed="1" * 32))
+    cluster.looked = goes
     messages = Messages()
-    found = conducted(store, Some([liar, good]), messages)
-    assert (found["alpha"].phase, found["beta"].phase) == (Phase.FAILED, Phase.DONE)
+    found = conducted(store, cluster, messages)
+    assert (found["alpha"].phase, found["beta"].phase) == (Phase.LEFT_OUT, Phase.DONE)
+    assert messages.has("host alpha: left out: it has had no worker for 0.5 s")
+    assert status(found) == 1
+
+
+def test_resume_waits_for_the_hosts_of_the_fleet_and_not_for_those_that_are_done(
+    store: Store, finished: Callable[..., Result]
+) -> None:
+    conducted(store, FakeCluster({ALPHA: [finished("alpha")]}))
+    cluster = FakeCluster({ALPHA: [finished("beta")]})
+
+    def comes(looks: int) -> None:
+        if looks == 3:
+            cluster.outcomes[BETA] = cluster.outcomes[ALPHA]
+
+    cluster.looked = comes
+    found = conducted(store, cluster, record=replace(find_record(FLEET), hosts=("alpha", "beta")))
+    assert {host.phase for host in found.values()} == {Phase.DONE}
+    assert [task.order.host for task in cluster.started] == ["beta"]
+
+
+def test_a_scheduler_that_does_not_answer_ends_the_run(store: Store) -> None:
+    cluster = FakeCluster({ALPHA: [None]})
+
+    def away(looks: int) -> None:
+        cluster.away = looks > 2
+
+    cluster.looked = away
+    with pytest.raises(Lost, match="does not answer"):
+        conducted(store, cluster)
+
+
+def test_a_trial_that_was_cut_off_is_stopped_and_its_blocks_are_kept(
+    store: Store, finished: Callable[..., Result]
+) -> None:
+    outcome = finished("alpha", TrialState.INTERRUPTED, "it ended with status -9")
+    found = conducted(store, FakeCluster({ALPHA: [outcome]}))
+    assert (found["alpha"].phase, found["alpha"].said) == (Phase.STOPPED, "it ended with status -9")
+    assert found["alpha"].blocks == 3
+    assert status(found) == 1
+
+
+def test_a_host_that_lies_or_fails_is_named_and_the_others_go_on(
+    store: Store, finished: Callable[..., Result]
+) -> None:
+    lies = (0, 0, finished("gamma")[2])
+    cluster = FakeCluster(
+        {
+            ALPHA: [lies],  # type: ignore[list-item]
+            BETA: [finished("beta")],
+            "tls://delta:1": [("the machine is busy", 2, b"")],
+            "tls://epsilon:1": [IotrialError("its task failed: ZeroDivisionError")],
+            "tls://old:1": [],
+        },
+        versions={"old": "0.0.1"},
+        unfit={"tls://10.0.0.9:1": "iotrial is not installed there"},
+    )
+    found = conducted(store, cluster)
+    assert {name for name, host in found.items() if host.phase is Phase.FAILED} == set(found) - {"beta"}
     assert "another seed" in found["alpha"].said
+    assert (found["delta"].said, found["delta"].left) == ("the machine is busy", 2)
+    assert "has iotrial 0.0.1" in found["old"].said
+    assert found["10.0.0.9"].said == "iotrial is not installed there"
+    assert {task.worker for task in cluster.started}.isdisjoint({"tls://old:1", "tls://10.0.0.9:1"})
     assert len(store.trials()) == 1
 
 
-def test_a_link_that_breaks_in_a_way_nobody_thought_of_is_its_hosts_trouble(
-    store: Store, made: Callable[[str], Link]
+def test_a_trial_whose_controls_failed_makes_the_status_3(
+    store: Store, finished: Callable[..., Result]
 ) -> None:
-    broken, good = made("alpha"), finished(made("beta"))
-
-    def breaks() -> None:
-        raise ZeroDivisionError("of a transport")
-
-    broken.then = breaks
-    found = conducted(store, Some([broken, good]))
-    assert (found["alpha"].phase, found["beta"].phase) == (Phase.FAILED, Phase.DONE)
-    assert found["alpha"].said == "ZeroDivisionError: of a transport"
-
-
-def test_a_host_with_another_version_is_not_begun(store: Store, made: Callable[[str], Link]) -> None:
-    old, good = made("alpha"), finished(made("beta"))
-    old.version = "0.0.1"
-    found = conducted(store, Some([old, good]))
-    assert found["alpha"].phase is Phase.FAILED
-    assert "has iotrial 0.0.1" in found["alpha"].said
-    assert "begin" not in old.calls
-
-
-def test_a_trial_whose_controls_failed_makes_the_status_3(store: Store, made: Callable[[str], Link]) -> None:
-    link = made("alpha")
-    link.store.measure(1)
-    link.store.state(TrialState.INVALID)
-    found = conducted(store, Some([link, finished(made("beta"))]))
+    cluster = FakeCluster({ALPHA: [finished("alpha", TrialState.INVALID)], BETA: [finished("beta")]})
+    found = conducted(store, cluster)
     assert found["alpha"].phase is Phase.INVALID
-    assert status_of(Standing(FLEET, "example", 1.0, tuple(found.values()))) == 3
+    assert status(found) == 3
 
 
 def test_stopping_has_every_host_stop_and_keeps_what_it_has(
-    store: Store, made: Callable[[str], Link]
+    store: Store, finished: Callable[..., Result]
 ) -> None:
-    links = [made("alpha"), made("beta")]
-    for link in links:
-        link.store.measure(2)
-        link.ended = False
-    began = lambda: all("after" in link.calls for link in links)  # noqa: E731
-    found = conducted(store, Some(links), stopped=began)
+    cluster = FakeCluster({ALPHA: [None], BETA: [None]})
+    end = cluster.end
+
+    def ends(tasks: list[tuple[str, str]]) -> None:
+        end(tasks)
+        for task in cluster.started:
+            cluster.found[task.key] = finished(task.order.host, TrialState.INTERRUPTED)
+            task.done()
+
+    cluster.end = ends  # type: ignore[method-assign, assignment]
+    found = conducted(store, cluster, stopped=lambda: len(cluster.started) == 2)
     assert {host.phase for host in found.values()} == {Phase.STOPPED}
-    assert [link.calls.count("stop") for link in links] == [1, 1]
+    assert sorted(cluster.ended) == sorted(task.key for task in cluster.started)
     assert [(trial.state, len(store.data(trial.number).ends)) for trial in store.trials()] == [
-        (TrialState.INTERRUPTED, 2),
-        (TrialState.INTERRUPTED, 2),
+        (TrialState.INTERRUPTED, 3),
+        (TrialState.INTERRUPTED, 3),
     ]
 
 
-def test_where_no_host_comes_the_coordinator_says_how_one_is_started(store: Store) -> None:
-    with pytest.raises(IotrialError, match="no host has reported") as caught:
-        conducted(store, Some([]))
-    assert "iotrial fleet worker" in (caught.value.hint or "")
+def test_where_no_worker_comes_the_coordinator_says_how_one_is_started(store: Store) -> None:
+    with pytest.raises(IotrialError, match="no worker has joined") as caught:
+        conducted(store, FakeCluster({}))
+    assert "dask-ssh" in (caught.value.hint or "")
 
 
-def test_the_table_keeps_to_its_width_and_obeys_no_host() -> None:
+def test_the_table_keeps_to_its_width_and_height_and_obeys_no_host(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     said = "\x1b[2J" + "x" * 300
-    hosts = (HostStanding("a" * 63, Phase.FAILED, 7, 3, "id", said, 2), HostStanding("b", Phase.MEASURING))
+    hosts = [Host("a" * 63, Phase.FAILED, 7, 3, "id", said, 2), Host("b", Phase.MEASURING)]
     lines = table(Standing(FLEET, "example", 61.0, hosts), width=79)
     assert max(map(len, lines)) <= 79
     assert not any("\x1b" in line for line in lines)
     assert "2 hosts, 7 blocks" in lines[0]
+    many = [Host(f"h{number}", Phase.MEASURING, 9) for number in range(500)]
+    Table(Console(stderr=True, width=80, height=24)).update(Standing(FLEET, "example", 61.0, many))
+    drawn = capsys.readouterr().err.splitlines()
+    assert len(drawn) <= 23
+    assert sum("more" in line for line in drawn) == 1

@@ -19,9 +19,10 @@ from iotrial.cli import cli
 from iotrial.errors import IotrialError, RequestError, UnknownName
 from iotrial.fleet import summary
 from iotrial.fleet.report.blocks import fleet_html, fleet_markdown, print_fleet
-from iotrial.fleet.report.words import _covered, headline
+from iotrial.fleet.report.words import _covered, evidence_words, headline, host_verdict, note_of, spread_words
 from iotrial.fleet.verdict import Fleet, FleetReport, chosen, fleet_report, fleets, report_of
 from iotrial.report.opening import document_of
+from iotrial.stats.fleet.model import Outlier
 from iotrial.stats.model import Verdict
 from iotrial.store import Store
 from iotrial.store.model import TrialState
@@ -146,6 +147,27 @@ def test_the_mean_is_of_the_sound_hosts_and_every_other_has_its_reason(report: F
     assert headline(report).startswith("On average over 7 of 12 hosts, f b is faster than a: it takes 19")
 
 
+def test_the_note_and_verdict_of_a_host_say_what_sets_it_apart(report: FleetReport) -> None:
+    rows = {row.trial.host: row for row in report.comparisons[0].rows}
+    assert note_of(rows["h1"]) == ""
+    assert note_of(rows["short"]).endswith("; interrupted")
+    for distance, side in ((4.0, "above"), (-4.0, "below")):
+        far = replace(rows["h1"], outlier=Outlier("h1", distance, 0.001))
+        assert note_of(far) == f"outlying: 4.0 SD {side} the others"
+    assert [host_verdict(rows[name]) for name in ("h1", "broken-controls")] == ["faster", "no verdict"]
+
+
+def test_the_spread_and_the_fewest_hosts_with_an_effect_are_said_in_ratios(report: FleetReport) -> None:
+    (one,) = report.comparisons
+    mean = replace(one.found.mean, spread=math.log(1.1), spread_low=math.log(1.02), spread_high=math.log(1.5))
+    words = spread_words(replace(one, found=replace(one.found, mean=mean)))
+    assert str(words).startswith("True effects differ between hosts by a factor of 1.1")
+    evidence = replace(one.found.evidence, least=3)
+    assert "At least 3 of 9 hosts have one." in evidence_words(
+        replace(one, found=replace(one.found, evidence=evidence))
+    )
+
+
 def test_a_host_s_effect_is_that_of_its_own_report(stored: Path, report: FleetReport) -> None:
     (one,) = report.comparisons
     row = next(row for row in one.rows if row.trial.host == "h3")
@@ -183,6 +205,11 @@ def test_json_keeps_its_schema(verb: Verb, capsys: pytest.CaptureFixture[str]) -
     assert one["verdict"] == "faster"
     assert one["averaged"] == 7
     assert sum(host["not_averaged"] is None for host in one["hosts"]) == 7
+    assert 0.7 < one["mean"]["low"] < one["mean"]["ratio"] < one["mean"]["high"]
+    assert one["mean"]["ratio"] == pytest.approx(0.805, abs=0.01)
+    assert {host["host"]: host["verdict"] for host in one["hosts"]}["broken-controls"] is None
+    valid = {host["host"]: host["valid"] for host in found["hosts"]}
+    assert (valid["h1"], valid["broken-controls"]) == (True, False)
     assert {group["value"]: group["hosts"] for group in one["moderators"][0]["groups"]} == {
         "6.1": 5,
         "6.12": 2,
@@ -246,6 +273,9 @@ def test_a_thousand_hosts_stay_readable_those_that_need_a_look_first(report: Fle
     assert text.index("broken-controls") < first.start()
     assert "more hosts" in text
     page = fleet_html(found)
+    look = page.partition("Hosts that need a look")[2].partition("</table>")[0]
+    assert "broken-controls" in look
+    assert "host0500" not in look
     assert page.count("host0500") == 1
     assert len(page) < 2_000_000
     assert len(fleet_markdown(found)) < 20_000

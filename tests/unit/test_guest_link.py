@@ -516,3 +516,35 @@ def test_a_card_without_a_carrier_is_an_error_that_names_the_guest(monkeypatch: 
     server, client = (cast("Target", Negotiating([], *one)) for one in (("server", 10**6), ("client", 0)))
     with pytest.raises(LabError, match="server: its network card has no carrier after"):
         Link(LinkSpec(), server, client).both(["true"])
+
+
+class Shaped:
+    """Fake guest that keeps the words of ``tc`` and answers as ``tc -raw qdisc show`` prints (iproute2 6.1)."""
+
+    def __init__(self, name: str, shown: str = "") -> None:
+        self.name, self.shown = name, shown
+        self.ran: list[list[str]] = []
+
+    def run(self, argv: list[str], **_: object) -> SimpleNamespace:
+        self.ran.append(argv)
+        return SimpleNamespace(output=lambda _: self.shown)
+
+
+def test_the_rate_and_the_latency_of_a_link_are_set_at_both_ends_in_bits_and_microseconds() -> None:
+    ends = Shaped("server"), Shaped("client")
+    Link(LinkSpec(2.5e9, 0.02), *(cast("Target", end) for end in ends)).set_rate(100e6)
+    for end in ends:
+        (words,) = end.ran
+        assert words[-4:] == ["rate", "100000000bit", "delay", "20000us"]
+
+
+@pytest.mark.parametrize(
+    ("shown", "rate"),
+    [("rate 950bit", 950.0), ("rate 64Kbit", 64e3), ("rate 100Mbit", 100e6), ("rate 2.5Gbit", 2.5e9)],
+)
+def test_the_rate_that_the_kernel_reports_is_read_with_its_prefix(shown: str, rate: float) -> None:
+    text = f"qdisc netem 8001: root refcnt 2 limit 100000 delay 20ms {shown}\n"
+    ends = Shaped("server", text), Shaped("client")
+    assert Link(LinkSpec(), *(cast("Target", end) for end in ends)).rate() == rate
+    with pytest.raises(LabError, match="server: the link has no rate"):
+        Link(LinkSpec(), *(cast("Target", Shaped(name)) for name in ("server", "client"))).rate()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -113,3 +114,12 @@ def test_a_tree_without_a_network_is_tried_with_lists_of_our_own(log: Path, tmp_
         Packages(tmp_path / "guest").tree(["xfsprogs"])
     assert [line for line in calls(log) if "update" in line]
     assert all("Dir::State::lists" in line for line in calls(log) if "update" in line)
+
+
+def test_nothing_is_fetched_onto_a_disk_that_is_nearly_full(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("iotrial.guest.packages.shutil.disk_usage", lambda _: SimpleNamespace(free=100 << 20))
+    with pytest.raises(LabError, match="has 100 MiB free"):
+        Packages(tmp_path / "guest").tree(["xfsprogs"])
+    assert calls(log) == []

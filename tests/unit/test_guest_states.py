@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -61,6 +62,13 @@ def test_one_that_could_not_be_written_whole_is_none(tmp_path: Path) -> None:
         raise LabError("the guest died")
 
     assert not states.keep("a", half)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_none_is_kept_where_the_disk_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # 1 GiB is free
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=1 << 18, f_frsize=4096))
+    assert not States(tmp_path).keep("a", write(b"memory"))
     assert list(tmp_path.iterdir()) == []
 
 

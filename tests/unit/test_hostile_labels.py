@@ -19,7 +19,7 @@ import iotrial.cli
 from iotrial.cli.finish import report_path, write_page
 from iotrial.cli.output import report_error, tell
 from iotrial.errors import RequestError
-from iotrial.report.document import Document
+from iotrial.report.document import Document, rerun_command
 from iotrial.report.jsonreport import report_json
 from iotrial.report.live import PlainView, TerminalView
 from iotrial.report.progress import EffectLine, Progress
@@ -159,6 +159,18 @@ def test_the_command_to_run_again_is_one_run_of_iotrial_whatever_a_stored_trial_
     assert words[:2] == ["iotrial", "run"]
     assert words[-2] == "--seed"
     assert len(words) == 2 + len(ATTACKS) + 2
+
+
+def test_a_command_that_somebody_else_tried_is_not_given_to_run_again(hostile: Document) -> None:
+    trial = hostile.data.trial
+    options = {"argv": ["iotrial", "try", "--", "rm", "x"]}
+
+    def again(*, trusted: bool) -> str:
+        header = replace(trial.header, options=options, study=replace(trial.header.study, trusted=trusted))
+        return rerun_command(replace(trial, header=header))
+
+    assert again(trusted=True).endswith("-- rm x")
+    assert again(trusted=False) == "iotrial run --like FILE --on FOLDER"
 
 
 @pytest.mark.parametrize(

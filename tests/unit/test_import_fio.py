@@ -199,6 +199,13 @@ def test_clones_are_what_fio_itself_says_of_their_group() -> None:
     assert mean == pytest.approx(sum(waits) / len(waits), rel=0.01)
 
 
+def test_the_mean_latency_of_clones_counts_each_operation_once() -> None:
+    clones = [job("a", 100), job("a", 100)]
+    for one, n, mean in zip(clones, (100, 300), (1000.0, 2000.0), strict=True):
+        one["read"] |= {"total_ios": n, "clat_ns": {"mean": mean, "max": 3000, "N": n}}
+    assert values(of({"x.json": result(*clones)}), "read_clat_mean") == [(100 * 1000 + 300 * 2000) / 400]
+
+
 def test_clones_without_amounts_or_histograms_have_no_rate_and_no_percentiles() -> None:
     clones = [job("a", 100), job("a", 150)]
     for one in clones:

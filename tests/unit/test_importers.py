@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from iotrial.audits.importers import detect, formats, read
+from iotrial.audits.importers.cells import parse_cell
 from iotrial.audits.importers.contract import MAX_BYTES, ReadOptions, open_source, source_of
 from iotrial.audits.model import Dataset
 from iotrial.errors import IotrialError, RequestError, UnknownName
@@ -162,6 +163,7 @@ def test_bonnies_text_is_read_where_there_is_no_csv() -> None:
     )
     data = text(content)
     assert one(data, "put_block", size="300M") == 6224
+    assert one(text(content.replace(" 6224", "  12m")), "put_block", size="300M") == 12 * 1024
     assert one(data, "seeks") == 100.4
     assert one(data, "ran_del") == 825
     assert one(data, "seq_create") == 233
@@ -181,6 +183,16 @@ def test_blank_columns_of_iozone_stay_blank() -> None:
     assert one(data, "random_read", file_kib="102400") == 378221
     assert one(data, "random_write", file_kib="102400") == 386509
     assert len([o for o in data.observations if dict(o.condition)["file_kib"] == "102400"]) == 4
+
+
+def test_iozone_says_what_its_numbers_are() -> None:
+    said = {"kBytes/sec": "KiB/s", "operations per second": "1/s", "microseconds per operation": "us"}
+    for words, unit in said.items():
+        (found,) = {
+            o.unit
+            for o in text(IOZONE.replace("Output is in kBytes/sec", f"Output is in {words}")).observations
+        }
+        assert found == unit
 
 
 def test_iozones_reports_are_read() -> None:
@@ -474,6 +486,28 @@ def test_a_cut_line_of_bonnie_is_named() -> None:
     first, *rest = whole.split("1.98,")[1:]
     data = text(f"1.98,{first}1.98,{rest[0][:80]}\n", name="x.csv")
     assert "cut off" in " ".join(data.unread)
+    assert data.observations == text(f"1.98,{first}", name="x.csv").observations
+
+
+@pytest.mark.parametrize(
+    ("cell", "number"),
+    [
+        ("1m02.5s", (62.5, "s")),
+        ("62.5 s", (62.5, "s")),
+        ("12.3 ± 0.4", (12.3, "")),
+        ("0444", None),
+        ("4k", None),
+        ("0", (0.0, "")),
+    ],
+)
+def test_a_cell_is_a_number_with_its_unit_or_a_label(cell: str, number: tuple[float, str] | None) -> None:
+    found = parse_cell(cell)
+    assert (None if found is None else (found.value, found.unit)) == number
+
+
+def test_a_label_is_one_line() -> None:
+    data = text('kind,time_s\n"a\nb\tc",1\nd,2\n')
+    assert [o.group for o in data.observations] == ["a b c", "d"]
 
 
 def test_a_line_of_bonnie_with_a_field_too_many_is_not_read_one_column_further() -> None:

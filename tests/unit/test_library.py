@@ -20,12 +20,15 @@ from hostile_trial import STEERING, hostile_document
 from markdown_it import MarkdownIt
 from report_fixtures import all_equivalent
 from report_fixtures import document as invalid_document
-from store_examples import filled
+from store_examples import filled, header, planned_runs
 
 import iotrial
+from iotrial.library.effects import Controls
 from iotrial.library.trial import FRAMES
 from iotrial.store import Store
 from iotrial.store.packed import open_packed, read_packed
+from iotrial.store.states import TrialState
+from values import replace
 
 ROOT = Path(__file__).parents[2]
 PACKED = ROOT / "docs" / "catalogue" / "block" / "readahead.iotrial"
@@ -102,6 +105,20 @@ def test_runs_are_those_of_the_file(trial: iotrial.Trial, lines: dict[str, list[
     assert trial.number is None
 
 
+def test_runs_of_a_block_that_has_not_ended_do_not_count(tmp_path: Path) -> None:
+    of = header(controls=True, time_s=60.0, blocks=2)
+    with Store.open(tmp_path / "trials.db") as store:
+        store.create_trial(of)
+        for runs, end in planned_runs(of, 2):
+            for record in runs:
+                store.append_run(of.id, record)
+            if end.block == 0:
+                store.end_block(of.id, end)
+        store.set_state(of.id, TrialState.INTERRUPTED)
+    runs_found = iotrial.trial(1, tmp_path / "trials.db").runs
+    assert {(one.block, one.counted) for one in runs_found} == {(0, True), (1, False)}
+
+
 def test_contrasts_are_logarithms_of_ratios_within_a_block(
     trial: iotrial.Trial, lines: dict[str, list[dict[str, Any]]]
 ) -> None:
@@ -120,13 +137,26 @@ def test_effects_are_those_of_the_report(trial: iotrial.Trial) -> None:
     for effect, row in zip(trial.effects, report["effects"], strict=True):
         assert effect.value == row.get("ratio", row.get("difference"))
         assert (effect.low, effect.high, effect.p) == (row["low"], row["high"], row["p_anytime"])
+        assert effect.scale == ("ratio" if "ratio" in row else "difference")
+        assert effect.ratio == row.get("ratio")
+        assert effect.alpha == row["family_alpha"]
         assert (effect.level, effect.condition, effect.verdict) == (
             row["level"], row["condition"], row["verdict"],
         )  # fmt: skip
+    others = [row["response"] for row in report["effects"] if not row["primary"] and row["kind"] != "pooled"]
+    assert others
+    assert [one.response for one in trial.effects.exploratory] == others
     assert trial.verdict == report["trial"]["verdict"]
     assert [one.passed for one in trial.controls] == [one["passed"] for one in report["controls"]]
     assert len(trial.evidence) == len(report["evidence"])
     assert len(trial.claims) == len(report["claims"]) == 1
+
+
+def test_controls_passed_if_none_failed(trial: iotrial.Trial) -> None:
+    assert trial.controls.passed
+    first, *others = trial.controls
+    assert others
+    assert not Controls([replace(first, passed=False), *others]).passed
 
 
 def test_tables_are_sequences_of_their_own_kind(trial: iotrial.Trial) -> None:
@@ -163,6 +193,13 @@ def test_frames_have_a_row_a_value_and_dtypes_that_fit(
     again = pd.read_parquet(tmp_path / "it.parquet")
     assert again.attrs == frame.attrs
     assert list(again.columns) == list(frame.columns)
+
+
+def test_what_is_unknown_is_not_a_number_in_a_frame(trial: iotrial.Trial) -> None:
+    pytest.importorskip("pandas")
+    low = trial.frame("controls")["low"]
+    assert [math.isnan(value) for value in low] == [one.low is None for one in trial.controls]
+    assert low.isna().any()
 
 
 def test_units_are_those_that_workloads_declare(trial: iotrial.Trial) -> None:
@@ -263,6 +300,7 @@ def displays(trial: iotrial.Trial) -> list[Any]:
 
 
 def test_every_value_shows_itself_in_three_ways(trial: iotrial.Trial) -> None:
+    assert f"... and {len(trial.runs) - 12} more" in str(trial.runs)
     for value in (*displays(trial), trial.contrasts):
         page = value._repr_html_()
         assert page.startswith('<div class="iotrial">')

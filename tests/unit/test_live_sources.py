@@ -25,10 +25,20 @@ from hypothesis import strategies as st
 
 from iotrial.errors import RequestError
 from iotrial.live.sources import MetricLost, WindowVoid, fetch, source_of
-from iotrial.live.sources.base import Metric, Poller, Reading, bucket_quantile, nearest_rank
+from iotrial.live.sources.base import Metric, Polled, Poller, Reading, bucket_quantile, nearest_rank
 from iotrial.live.sources.exposed import Scrape, taken
 from iotrial.live.sources.followed_log import LONGEST_LINE, Follower, Lines
-from iotrial.live.sources.kernel import bar_quantile, device_counters, lower_end, stalled_us, ticks
+from iotrial.live.sources.kernel import (
+    Pressure,
+    Processors,
+    bar_quantile,
+    bars_of,
+    device_counters,
+    device_source,
+    lower_end,
+    stalled_us,
+    ticks,
+)
 from web_server import WebServer, serving, whole
 
 SOON_S = 10.0
@@ -748,6 +758,53 @@ def test_a_quantile_of_bars_is_within_its_bar() -> None:
     assert ends[0] < bar_quantile(0.5, ends, [1, 4, 1]) < ends[1]
     assert lower_end(ends[2]) < bar_quantile(0.99, ends, [1, 4, 1]) < ends[2]
     assert bar_quantile(0.5, [ends[0]], [2]) == pytest.approx((lower_end(ends[0]) + ends[0]) / 2)
+
+
+def over(source: Polled[Any], first: object, last: object, seconds: float = 2.0) -> float:
+    return source.value([Reading(10.0, first), Reading(10.0 + seconds, last)])
+
+
+@pytest.mark.parametrize(
+    ("what", "value"),
+    [
+        ("throughput", (100 + 300) * 512 / 2),
+        ("requests", (10 + 30) / 2),
+        ("utilisation", 25.0),
+        ("latency", (20 + 60) / 1e3 / (10 + 30)),
+    ],
+)
+def test_metrics_of_a_device_are_those_of_reads_and_writes_between_two_readings(
+    what: str, value: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("iotrial.live.sources.kernel.BLOCK", tmp_path)
+    (tmp_path / "sda").mkdir()
+    source = device_source(Metric(what, "1", lower_is_better=True), "sda", what)
+    # Documentation/block/stat.rst: ios, merges, sectors and ms of reads and writes, in flight, busy ms, queue ms
+    before = device_counters("5 0 50 7 6 0 60 8 0 1000 2000")
+    after = device_counters("15 0 150 27 36 0 360 68 0 1500 2500")
+    assert over(source, before, after) == pytest.approx(value)
+    with pytest.raises(WindowVoid, match="another device"):
+        over(source, after, before)
+
+
+def test_pressure_and_processors_are_shares_of_the_time_in_percent() -> None:
+    metric = Metric("x", "%", lower_is_better=True)
+    assert over(Pressure(metric, "io", full=False), 1_000_000, 1_500_000) == 25.0
+    # 100 of 400 ticks; 50 of waiting for I/O are idle, 20 stolen ones are busy
+    idle, busy = ticks("cpu  0 0 0 0 0 0 0 0\n"), ticks("cpu  50 10 20 250 50 0 0 20\n")
+    assert over(Processors(metric), idle, busy) == pytest.approx(25.0)
+
+
+def test_latencies_are_of_reads_and_writes_if_nearly_all_requests_were_seen() -> None:
+    kinds = {
+        "read": {"histogram": [[10, 3]]},
+        "write": {"histogram": [[10, 4], [20, 5]]},
+        "flush": {"histogram": [[9, 9]]},
+    }
+    answer = {"requests": {"sda": kinds}, "requests_lost": 0}
+    assert bars_of(answer, "sda") == {10: 7, 20: 5}
+    with pytest.raises(MetricLost, match="1 requests were not seen"):
+        bars_of({**answer, "requests_lost": 1}, "sda")
 
 
 def test_pressure_and_processors_are_read_from_their_files() -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime, timedelta
 
 import pytest
 
 from iotrial.errors import RequestError, StudyError
+from iotrial.live.conductor import _Clocks
+from iotrial.live.metrics import Metrics
+from iotrial.live.sources import MetricLost
 from iotrial.runner.resolve import resolve
+from iotrial.stats.voids import Void
+from iotrial.store.checks import WINDOW, parts_of
 from iotrial.study.model import Study
 from iotrial.study.reader import read_study
 from iotrial.study.scales import Better, Scale
@@ -175,3 +181,41 @@ def test_a_live_trial_lists_what_it_changes_on_the_mount_in_use() -> None:
     """In `iotrial try` only the command sees another access time mode; here all programs do."""
     resolved = resolve(study("mount.atime", '"relatime", "noatime"'), root=True)
     assert any("access time mode of the mount in use" in change for change in resolved.changes)
+
+
+@pytest.mark.parametrize(
+    ("set_by_s", "slept_s", "rule"),
+    [
+        (0.0, 0.0, None),
+        (0.3, 0.05, None),
+        (5.0, 0.0, Void.CLOCK_SET),
+        (-5.0, 0.0, Void.CLOCK_SET),
+        (0.0, 2.0, Void.SLEPT),
+    ],
+)
+def test_a_clock_set_either_way_and_a_sleep_of_the_machine_disturb_a_window(
+    set_by_s: float, slept_s: float, rule: Void | None
+) -> None:
+    now = _Clocks.now()
+    found = _Clocks(now.of_day_s - set_by_s - slept_s, now.since_boot_s - slept_s).disturbed()
+    assert (None if found is None else found[0]) == rule
+
+
+def test_a_lost_metric_stops_a_window_only_if_it_is_judged_or_guarded() -> None:
+    metrics = tuple(Metric(name=name, source="cpu", unit="%") for name in ("p99", "tps"))
+    for guards in ((), ("tps worse by 5 %",)):
+        found = Metrics(LiveWork(metrics=metrics, guards=guards), None)
+        found._sources["p99"].start()  # and the other is lost
+        if guards:
+            with pytest.raises(MetricLost):
+                found.begin()
+        else:
+            found.begin()
+            time.sleep(0.1)
+            assert found.end().keys() == {"p99"}
+        found._stop()
+
+
+def test_a_window_has_a_mean_before_it_and_one_of_each_of_its_halves() -> None:
+    samples = {"at_s": [-1.0, 0.0, 1.0, 2.0, 4.0, 5.0], "p99": [9.0, 1.0, 3.0, 5.0, 7.0, 100.0]}
+    assert parts_of({"clock": {"lasted_s": 4.0}, WINDOW: samples}) == {"p99": (9.0, 2.0, 6.0)}

@@ -20,6 +20,7 @@ WORDS = {
     "best": (["--plan", "--over", "block.read_ahead_kb=128,256"], ["--", "true"]),
     "live": (["--plan", "block.read_ahead_kb=128,256", "--metric", "cpu"], []),
     "run": (["files/permissions", "--lab", "directory", "--on", "/nowhere"], []),
+    "fleet run": (["files/permissions", "--lab", "directory", "--scheduler", "tcp://127.0.0.1:1"], []),
     "plan": (["files/permissions", "--lab", "directory"], []),
     "record": (["-o", "/nowhere/x"], ["--", "true"]),
     "apply": (["1", "--dry-run"], []),
@@ -62,7 +63,7 @@ def numeric() -> Iterator[tuple[str, str]]:
 def test_the_options_are_found() -> None:
     found = set(numeric())
     assert {verb for verb, _ in found} == set(WORDS)
-    assert {("meter", "--shift"), ("audit", "--margin"), ("restore", "--accept"), ("run", "--grace")} <= found
+    assert {("meter", "--shift"), ("audit", "--margin"), ("restore", "--accept")} <= found
 
 
 @pytest.mark.parametrize(("verb", "option"), list(numeric()))
@@ -76,12 +77,11 @@ def test_a_wrong_number_is_an_error_that_names_its_option(
 ) -> None:
     before, after = WORDS[verb]
     monkeypatch.chdir(tmp_path)
-    fleet = ["--hosts", "nowhere.invalid"] if option == "--grace" else []
     wrong = []
     for value in WRONG:
         if (option, value) in RIGHT:
             continue
-        monkeypatch.setattr(sys, "argv", ["iotrial", verb, *before, *fleet, f"{option}={value}", *after])
+        monkeypatch.setattr(sys, "argv", ["iotrial", *verb.split(), *before, f"{option}={value}", *after])
         try:
             main()
         except SystemExit as ended:

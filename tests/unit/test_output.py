@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import subprocess
 import sys
 
-from iotrial.cli.output import folded
+import pytest
+
+from iotrial.cli.output import confirmed, folded
 from program import iotrial
 
 LINE = "nas/copy             How much faster is a copy inside a share where the server makes it by itself?"
@@ -70,3 +73,22 @@ def test_without_a_verb_the_help_is_shown_once() -> None:
     assert done.stderr.count("Usage:") == 1
     assert "Error" not in done.stderr
     assert "iotrial try" in done.stderr
+
+
+class Terminal(io.TextIOWrapper):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("typed", "agreed"),
+    [(b"yes\n", True), (b" yes \n", True), (b"y\n", False), (b"no\n", False), (b"\n", False), (b"", False)],
+)
+def test_only_yes_on_a_terminal_is_consent(
+    typed: bytes, agreed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr", Terminal(io.BytesIO()))
+    monkeypatch.setattr("sys.stdin", Terminal(io.BytesIO(typed)))
+    assert confirmed("Go on?") is agreed
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(typed)))
+    assert not confirmed("Go on?")

@@ -388,7 +388,7 @@ def test_root_follows_no_link_of_another_user_on_the_way(public: Path, tmp_path:
         for force in (False, True):
             with pytest.raises(RequestError, match=why):
                 write(public / name, force=force)
-    for words in (("report", PACKED, "--figures"), ("fleet", "keys")):
+    for words in (("report", PACKED, "--figures"),):
         done = iotrial(*words, str(public / "reports" / "below"), cwd=tmp_path)
         assert done.returncode == 2
         assert "is not followed" in done.stderr

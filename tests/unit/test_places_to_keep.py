@@ -203,6 +203,8 @@ def test_tuned_when_active_gets_a_profile_that_includes_the_present_one(machine:
     ]
     (switch,) = [step for step in found.steps if isinstance(step, ProfileStep)]
     assert (switch.before, switch.after) == ("mine", "iotrial-01234567")
+    machine.at("/run/tuned/tuned.pid").unlink()
+    assert not any(isinstance(step, ProfileStep) for step in planned(machine, SWAPPINESS).steps)
 
 
 def test_a_disk_that_tuned_sets_gets_a_section_of_its_own(machine: FakeMachine) -> None:

@@ -109,7 +109,10 @@ def lab_of(target: Answering) -> LabContext:
 
 
 def test_files_are_made_for_the_user_of_the_run(tmp_path: Path) -> None:
-    work, target = work_of(tmp_path, 'fragments = true\nlatencies = ["read"]\n'), Answering({"read": 1})
+    work, target = (
+        work_of(tmp_path, 'speed = 2.5\nfragments = true\nlatencies = ["read"]\n'),
+        Answering({"read": 1}),
+    )
     work.provide(lab_of(target))
     folder = f"/lab/own/replay-{work.checksum[:12]}-in-fragments"
     assert target.asked == [
@@ -125,7 +128,7 @@ def test_files_are_made_for_the_user_of_the_run(tmp_path: Path) -> None:
         ),
     ]
     job = work.probe_job(JobContext(lab=lab_of(target)))
-    assert job["folder"] == folder
+    assert (job["folder"], job["speed"]) == (folder, 2.5)
     assert work.warming(job) == {**job, "timing": "flat-out"}
     with pytest.raises(LabError, match="has no read"):
         work.provide(lab_of(Answering({"write": 1})))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from report_fixtures import CONDITIONS, document, effect, study
 
-from iotrial.report.claims import HeldClaim, Outcome, grouped, hold_claims
+from iotrial.report.claims import HeldClaim, Outcome, grouped, hold_claims, hold_value
 from iotrial.report.conditions import Conditions
+from iotrial.report.evidence import EvidenceRow
 from iotrial.report.interactions import Split
 from iotrial.stats.model import Effect, MeanRatio, Verdict
 from iotrial.study.model import Claim, Says, Scale
@@ -190,6 +191,25 @@ def test_an_invalid_trial_confirms_nothing() -> None:
     effects = [effect(Verdict.FASTER, 0.53, 0.50, 0.56, condition=CONDITIONS[0])]
     made = document(effects, of=study(claims=[claimed(0.54)]), valid=False)
     assert made.claims[0].outcome is Outcome.CANNOT_SAY
+
+
+@pytest.mark.parametrize(
+    ("measured", "valid", "outcome", "why"),
+    [
+        (12.0, True, Outcome.CONFIRMED, "the same number"),
+        (15.0, True, Outcome.LARGER, "3 more"),
+        (10.0, True, Outcome.SMALLER, "2 fewer"),
+        (12.0, False, Outcome.CANNOT_SAY, "the trial is invalid"),
+    ],
+)
+def test_a_published_count_is_right_or_wrong(
+    measured: float, valid: bool, outcome: Outcome, why: str
+) -> None:
+    claim = replace(claimed(None), response="calls", value=12.0, workload="probe")
+    condition = Conditions(study()).of_levels(CONDITIONS[0], "probe")
+    row = EvidenceRow("0444", condition, "calls", "1", measured, measured, measured, 5, True, False)
+    (one,) = hold_value(claim, [row], valid=valid)
+    assert (one.outcome, one.why) == (outcome, why)
 
 
 @pytest.mark.parametrize(

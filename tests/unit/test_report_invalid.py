@@ -8,6 +8,7 @@ from pathlib import Path
 import jsonschema
 from report_fixtures import all_equivalent, controls, document
 
+from iotrial.cli.finish import status_of
 from iotrial.report.jsonreport import report_json
 from iotrial.report.render import html_report, markdown_report
 from iotrial.report.sentences import control_sentence, summarise
@@ -67,3 +68,16 @@ def test_a_copy_without_an_interval_is_not_said_to_be_the_same() -> None:
         "no difference between the copy and the original is shown: 1.001 [0.985, 1.017]"
     )
     assert control_sentence(early, "").startswith("too few blocks to tell whether the copy differs")
+
+
+def test_the_exit_status_is_that_of_docs_cli() -> None:
+    made = document(all_equivalent())
+    stopped = ("p99 is worse by 20 %",)
+    assert status_of(made, ()) == 0
+    assert status_of(made, ("equivalent", "slower")) == 4
+    assert status_of(document(all_equivalent(), valid=False), ("equivalent",)) == 3
+    assert status_of(replace(made, data=replace(made.data, guarded=stopped)), ()) == 4
+    nothing = [replace(one, low=None, high=None) for one in all_equivalent()]
+    assert status_of(document(nothing), ("equivalent",)) == 6
+    some = [*nothing[:-1], all_equivalent()[-1]]
+    assert status_of(document(some), ()) == 0

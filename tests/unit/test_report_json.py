@@ -97,7 +97,9 @@ def test_an_effect_has_its_numbers_unrounded_and_null_where_unbounded() -> None:
         "two_sided": None, "skewed": False, "plain_beyond": None, "reason": None,
         "detectable": None, "blocks": 120, "failures": 0, "aliases": [],
             "statistic": "typical", "slow_runs": None, "mean_ratio": None, "means": None,
-        "level_safety": {"class": "harmless", "consequence": "nobody may change the files, not even the owner; root still may"},
+        "level_safety": {
+            "class": "harmless",
+            "consequence": "nobody may change the files, not even the owner; root still may"},
         "reference_safety": {
             "class": "trade-off", "consequence": "every user of the machine may change the files",
         },

@@ -16,6 +16,7 @@ from iotrial.report.notation import (
     named_level,
     percent,
     quantity,
+    some,
 )
 from iotrial.terminal import escape
 
@@ -84,6 +85,7 @@ def test_a_long_label_loses_its_middle() -> None:
         (0.00021, "s", "210 µs"),
         (1500.0, "ns", "1.5 µs"),
         (40960.0, "bytes", "40 KiB"),
+        (40960.0, "bytes/s", "40 KiB/s"),
         (3.0, "1", "3"),
         (12345.0, "1", "12,345"),
         (2.5e6, "1", "2.5e+06"),
@@ -100,6 +102,8 @@ def test_small_words_around_numbers() -> None:
     assert counted(100_000, "run") == "100,000 runs"
     assert joined(["a", "b", "c"]) == "a, b and c"
     assert joined(["a"]) == "a"
+    assert some(["a", "b", "c"], 1) == ["a", "2 more"]
+    assert some(["a", "b"], 2) == ["a", "b"]
     assert percent(0.03) == "3 %"
     assert percent(0.025) == "2.5 %"
     assert percent(0.0007) == "0.07 %"

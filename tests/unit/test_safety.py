@@ -159,6 +159,7 @@ TRUTH: list[tuple[str, str, tuple[tuple[str, str], ...], Safety]] = [
     # the manuals of SQLite (PRAGMA synchronous), MariaDB and PostgreSQL (synchronous_commit)
     ("work.option", "false", ((ABOUT, "durable"),), AT_RISK),
     ("work.option", "true", ((ABOUT, "durable"),), HARMLESS),
+    ("work.option", "no-fsync", ((ABOUT, "commit"),), AT_RISK),
     ("work.option", "1 MiB", ((ABOUT, "block_size"),), HARMLESS),
     ("work.option", "many", ((ABOUT, "some_new_key"),), NOT_JUDGED),
     # chattr(1)

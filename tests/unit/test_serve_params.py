@@ -8,7 +8,7 @@ import pytest
 from starlette.requests import Request
 
 from iotrial.errors import RequestError
-from iotrial.web.query_params import Pairs, Search, holds, number_of, trials_of
+from iotrial.web.query_params import Pairs, Search, holds, number_of, trials_of, value_of
 from iotrial.web.query_params import pairs_of as pairs_of_request
 from iotrial.web.server import PortTaken, listen, loopback
 
@@ -29,6 +29,10 @@ def test_a_trial_is_a_number_in_plain_digits(text: str) -> None:
 )  # fmt: skip
 def test_nothing_else_is(text: str) -> None:
     assert number_of(text) is None
+
+
+def test_of_several_values_the_last_counts() -> None:
+    assert value_of(pairs_of(b"study=a&study=b"), "study") == "b"
 
 
 def test_trials_to_compare_come_from_boxes_and_from_text_alike() -> None:

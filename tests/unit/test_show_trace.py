@@ -184,13 +184,44 @@ def test_the_job_of_many_files_and_threads_runs(tmp_path: Path) -> None:
         assert job["read"]["io_bytes"] == pytest.approx(total, rel=0.05)
 
 
-def test_threads_in_flight_become_jobs_and_io_uring_becomes_depth(tmp_path: Path) -> None:
-    def job(made: Trace) -> dict[str, str]:
-        return dict(
-            line.split("=", 1) for line in fio_job(summary(made, tmp_path)).splitlines() if "=" in line
-        )
+def job_options(made: Trace, folder: Path) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in fio_job(summary(made, folder)).splitlines() if "=" in line)
 
-    threads, uring = job(at_once()), job(at_once(uring=True))
+
+def test_the_options_of_a_job_are_those_of_the_operations(tmp_path: Path) -> None:
+    made = named()
+    made.file("a", 64 << 10)
+    made.file("b", 64 << 10)
+    plain, direct = made.open("a", os.O_RDWR), made.open("b", os.O_RDWR | os.O_DIRECT)
+    for place in range(30):  # all but the first at random; 20 of 4 KiB, 10 of 8 KiB
+        made.op("read", handle=plain, at=place * 7 % 16 * 4096, length=4096 << (place % 3 == 2))
+    for place in range(10):
+        made.op("write", handle=direct, at=place * 4096, length=4096)
+    for place in range(5):
+        made.op("fsync" if place < 3 else "fdatasync", handle=direct)
+    found = job_options(made, tmp_path)
+    assert (found["rw"], found["rwmixread"], found["direct"]) == ("randrw", "75", "0")
+    assert found["bssplit"] == "4096/67:8192/33,4096/100"
+    assert (found["nrfiles"], found["filesize"], found["numjobs"]) == ("2", str(64 << 10), "1")
+    assert int(found["io_size"]) == 20 * 4096 + 10 * 8192 + 10 * 4096
+    assert (found.get("fsync"), found.get("fdatasync")) == ("8", None)  # 40 operations, 5 syncs
+    assert found["percentage_random"] == "100,0"
+    for place in range(30):
+        made.op("write", handle=direct, at=place * 4096, length=4096)
+    assert job_options(made, tmp_path)["direct"] == "1"
+
+
+def test_threads_share_the_bytes_and_the_files_of_a_job(tmp_path: Path) -> None:
+    found = job_options(at_once(), tmp_path)
+    assert (found["rw"], found["numjobs"]) == ("read", "4")
+    assert int(found["io_size"]) == 400 * 4096 / 4
+    assert job_options(at_once(files=8), tmp_path)["nrfiles"] == "2"
+    assert job_options(many_files("write"), tmp_path)["rw"] == "write"
+    assert "rwmixread" not in found
+
+
+def test_threads_in_flight_become_jobs_and_io_uring_becomes_depth(tmp_path: Path) -> None:
+    threads, uring = job_options(at_once(), tmp_path), job_options(at_once(uring=True), tmp_path)
     assert (threads["ioengine"], threads["numjobs"]) == ("psync", "4")
     assert (uring["ioengine"], uring["numjobs"], uring["iodepth"]) == ("io_uring", "1", "4")
 

@@ -110,6 +110,7 @@ def damage(path: Path, statement: str) -> None:
         ),
         ("UPDATE run SET started_s = started_s + 1 WHERE sequence = 3", "run 3 "),
         ("UPDATE run SET checksum = NULL WHERE sequence = 3", "run 3 "),
+        ("UPDATE run SET sequence = sequence + 1000", "run 1 "),
         ("UPDATE block_end SET void = 'why not' WHERE block = 1", "the end of block 1 "),
         ("UPDATE trial SET alpha = 0.5", "its header"),
         ("UPDATE trial SET seed = replace(seed, '0', '1')", "its header"),

@@ -74,13 +74,14 @@ def test_where_the_clock_was_set_back_the_runs_are_asked_for_their_own(path: Pat
     assert found.duration_s == as_read(path)[0][5]
 
 
-def test_a_trial_that_cannot_be_read_is_told_and_the_others_are_listed(path: Path) -> None:
+@pytest.mark.parametrize("damaged", ["'{'", "replace(study, 'example', 'another')"])
+def test_a_trial_that_cannot_be_read_is_told_and_the_others_are_listed(path: Path, damaged: str) -> None:
     with Store.open(path) as store:
         filled(store)
         filled(store, header("1111111111111111"))
     connection = sqlite3.connect(path)
     connection.execute("DROP TRIGGER trial_keeps_UPDATE")
-    connection.execute("UPDATE trial SET study = '{' WHERE number = 1")
+    connection.execute(f"UPDATE trial SET study = {damaged} WHERE number = 1")
     connection.commit()
     connection.close()
     lost, sound = outlines(path)[0]

@@ -87,6 +87,15 @@ def test_the_digest_is_that_of_all_bytes_before_the_end_record(store: Store) -> 
 def test_a_study_from_elsewhere_is_never_trusted(store: Store) -> None:
     assert filled(store).study.trusted
     assert not taken_in(packed(store)).find("last").header.study.trusted
+    # nor if its packed file says so
+    *body, _ = (
+        gzip.decompress(packed(store))
+        .replace(b'"trusted":false', b'"trusted":true')
+        .splitlines(keepends=True)
+    )
+    end = lines(packed(store))[-1]["end"] | {"sha256": hashlib.sha256(b"".join(body)).hexdigest()}
+    forged = gzip.compress(b"".join([*body, json.dumps({"end": end}).encode(), b"\n"]))
+    assert not taken_in(forged).find("last").header.study.trusted
 
 
 def test_what_identifies_the_user_stays_at_home(store: Store) -> None:
@@ -112,6 +121,7 @@ def test_what_identifies_the_user_stays_at_home(store: Store) -> None:
         places={"ssd": {"folder": "/srv/anna"}, "disk": {"disk": "SERIAL-77", "discard_contents": False}},
     )
     of = replace(of, study=replace(of.study, origin="/home/anna/mine.toml", text="# one\r\n# two\x1b[2J\n"))
+    of = replace(of, host={**of.host, "fio": "fio 3.36 of /opt/anna/bin/fio"})
     store.create_trial(of)
     (runs, end), *_ = planned_runs(of, 1)
     for record in runs:
@@ -126,6 +136,7 @@ def test_what_identifies_the_user_stays_at_home(store: Store) -> None:
         "/home/anna",
         "/mnt/anna",
         "/srv/anna",
+        "/opt/anna",
         "SERIAL-77",
         home,
         "4194301",

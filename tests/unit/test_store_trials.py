@@ -47,6 +47,11 @@ def test_trials_are_numbered_from_one_and_come_back_as_they_were(store: Store, t
     assert [trial.header for trial in trials] == [header("aaaa", blocks=7, pid=None), header("bbbb")]
 
 
+def test_a_commit_is_on_disk_when_it_returns(store: Store) -> None:
+    # sqlite.org/pragma.html#pragma_synchronous: 2 is FULL, which syncs at each commit in WAL mode too
+    assert store._connection.execute("PRAGMA synchronous").fetchone() == (2,)
+
+
 def test_an_id_is_used_once(store: Store) -> None:
     store.create_trial(header())
     with pytest.raises(StoreError, match="UNIQUE"):

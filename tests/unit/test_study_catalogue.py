@@ -10,7 +10,9 @@ import pytest
 from msgspec.structs import replace
 from study_examples import WHOLE, changed, whole
 
+from generators.indexes import catalogue_index
 from iotrial.errors import StudyError, UnknownName
+from iotrial.report.safety import worst
 from iotrial.study import catalogue
 from iotrial.study.reader import read_study
 from iotrial.study.trust import demands, unmet
@@ -26,11 +28,25 @@ def test_every_shipped_study_reads_and_says_what_it_asks(name: str) -> None:
     assert catalogue.text(name) == study.text
 
 
-def test_entries_show_name_title_and_question_of_each() -> None:
+def test_the_index_is_that_of_the_studies() -> None:
+    assert catalogue.INDEX.read_text() == catalogue_index(), "make manual"
     assert tuple(entry.name for entry in catalogue.entries()) == catalogue.names()
     for entry in catalogue.entries():
         study = catalogue.find(entry.name)
         assert (entry.title, entry.question) == (study.title, study.question)
+        assert (entry.time_s, entry.safety) == (study.budget.time_s, worst(study))
+
+
+def test_a_study_that_changed_since_it_was_indexed_is_listed_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mount").mkdir()
+    text = (catalogue.CATALOGUE / "mount" / "atime.toml").read_text()
+    (tmp_path / "mount" / "atime.toml").write_text(text.replace('question = "', 'question = "In short: '))
+    monkeypatch.setattr(catalogue, "_shipped", lambda: {"mount/atime": tmp_path / "mount" / "atime.toml"})
+    (changed,) = catalogue.entries()
+    assert changed.question.startswith("In short: ")
+    assert changed.safety is None
 
 
 def test_a_path_is_read_as_a_file_and_somebody_elses_is_trusted_only_where_the_user_says_so(

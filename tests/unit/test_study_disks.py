@@ -66,6 +66,8 @@ def test_only_a_disk_that_collects_garbage_has_the_figures_of_its_flash() -> Non
     sent = wire(collecting)["flat"]["collects"]
     assert (sent["block_bytes"], sent["spare"]) == (1 << 20, 0.25)
     assert (sent["page_move_us"], sent["erase_us"]) == (pytest.approx(60.0), pytest.approx(500.0))
+    with pytest.raises(StudyError, match=r"rate_read: expected 0\.01 MB/s to 100000 MB/s, found 200000 MB/s"):
+        read_study(with_disk('{ model = "ssd-sata", rate_read = "200 GB/s" }'), "mine", trusted=True)
     with pytest.raises(StudyError, match="is not a parameter of ssd-sata"):
         read_study(with_disk('{ model = "ssd-sata", spare = "7 %" }'), "mine", trusted=True)
 

@@ -177,6 +177,9 @@ def test_a_job_file_is_stored_with_the_study(tmp_path: Path) -> None:
     (tmp_path / "jobs" / "a.fio").write_text(job)
     (tmp_path / "s.toml").write_text(STUDY % '# a comment\nfile = "jobs/a.fio"')
     found = load(tmp_path / "s.toml")
+    assert found.trusted
+    (tmp_path / "jobs" / "a.fio").chmod(0o646)
+    assert not load(tmp_path / "s.toml").trusted
     work = found.workload("w").work
     assert isinstance(work, FioWork)
     assert work.job == job
@@ -195,6 +198,7 @@ def test_a_job_file_is_stored_with_the_study(tmp_path: Path) -> None:
     [
         ("/etc/passwd", "below the study's folder"),
         ("../a.fio", "below the study's folder"),
+        ("jobs/../../a.fio", "below the study's folder"),
         ("none.fio", "No such file"),
         ("link.fio", "cannot be read"),
         ("folder", "Is a directory"),

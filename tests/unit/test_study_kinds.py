@@ -152,6 +152,13 @@ def test_what_a_command_writes_to_a_folder_of_its_own_is_counted() -> None:
     assert not new & {spec.name for spec in reads.responses()}
 
 
+def test_a_command_that_writes_to_a_folder_of_its_own_has_no_warm_up() -> None:
+    keys = {"files": 1, "size": "4 KiB", "warmup": 1}
+    assert work_of(CommandWork, {"argv": ["cat", "{file}"], **keys}).warmup == 1
+    with pytest.raises(Problem, match="not be after a warm-up"):
+        work_of(CommandWork, {"argv": ["cp", "{file}", "{out}"], **keys})
+
+
 def test_a_files_workload_has_a_time_for_each_operation_that_it_uses() -> None:
     specs = FilesWork(operations=("open", "read-to-end", "read-to-end", "close")).responses()
     assert [spec.name for spec in specs] == [

@@ -161,3 +161,19 @@ def test_a_file_is_loaded_by_path_and_named_in_errors(tmp_path: Path) -> None:
     path.write_bytes(b"[study]\nname = '\xff'\n")
     with pytest.raises(StudyError, match=r"my\.toml:2: is not UTF-8"):
         load(path)
+
+
+def test_interactions_are_pairs_of_treatments_in_the_order_of_the_study() -> None:
+    def read(pairs: str) -> tuple[tuple[str, str], ...]:
+        text = f"{WHOLE}\n[design]\ninteractions = {pairs}\n"
+        return read_study(text, "s.toml", trusted=False).design.interactions
+
+    assert read('["tuning:ATIME"]') == read('["all"]') == (("atime", "tuning"),)
+    for pairs, message in (
+        ('["atime"]', "not a pair of factors"),
+        ('["atime:atime"]', "cannot interact with itself"),
+        ('["atime:size"]', 'no treatment factor is called "size"'),
+        ('["atime:tuning", "tuning:atime"]', "named twice"),
+    ):
+        with pytest.raises(StudyError, match=message):
+            read(pairs)

@@ -114,6 +114,7 @@ def test_margin_alpha_and_budget_can_be_overridden() -> None:
     assert select(whole()).budget == whole().budget
     for wrong in (
         {"margin": 0.0},
+        {"margin": 1.5},
         {"margin": float("nan")},
         {"alpha": 0.6},
         {"time_s": float("inf")},

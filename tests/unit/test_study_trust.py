@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 from study_examples import whole
 
+from iotrial.cli.consent import ask_consent
+from iotrial.errors import RequestError
 from iotrial.study.model import Factor, Level, Role, Setting, Study, Workload
 from iotrial.study.trust import demands, unmet
 from iotrial.study.work import Step
@@ -146,3 +150,32 @@ def test_more_levels_than_can_be_looked_at_need_trust_and_little_time() -> None:
     study = with_command("echo", "{x}", *["a" * 4000] * 200, levels=tuple(str(n) for n in range(200)))
     many = tuple(Setting("command.argument", str(n), (("placeholder", "{x}"),)) for n in range(64 * 256))
     assert "more levels than can be checked" in demands(replace(study, fixed=many))[0]
+
+
+def test_commands_of_a_study_from_elsewhere_need_consent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    foreign = with_command("cat", "{file}")
+    with pytest.raises(RequestError, match="its commands need your consent to run; nothing was changed"):
+        ask_consent(foreign, trust=False)
+    ask_consent(foreign, trust=True)
+    ask_consent(replace(foreign, trusted=True), trust=False)
+    files = tuple(one for one in whole().workloads if one.kind == "files")
+    ask_consent(replace(foreign, workloads=files), trust=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"serve": ("sh", "-c", "x")}, "sh"),
+        ({"serve": ("true",), "make": ("sh", "-c", "x")}, "sh"),
+        ({"serve": ("true",), "serve_environment": (("LD_PRELOAD", "x"),)}, "LD_PRELOAD"),
+        ({"inherit_environment": True}, "your environment"),
+        ({"stdout": "/dev/sda"}, "/dev/sda"),
+        ({"stdout": "inherit"}, "output of iotrial"),
+    ],
+)
+def test_a_server_the_environment_and_an_output_elsewhere_need_trust(
+    changes: dict[str, object], reason: str
+) -> None:
+    assert demands(with_command("true")) == ()
+    assert any(reason in one for one in demands(with_command("true", **changes)))

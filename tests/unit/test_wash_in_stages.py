@@ -11,7 +11,7 @@ from test_carryover import STUDY
 from iotrial.design.model import ArmKind, Before, WashIn
 from iotrial.design.plan import Plan
 from iotrial.errors import StoreError
-from iotrial.stats.carryover import _before_stages
+from iotrial.stats.carryover import Ran, _before_stages
 from iotrial.stats.dependence import AFTER_ITSELF, PATTERNS, SWITCHED, Dependence
 from iotrial.stats.model import Observation, ObservedBlock
 from iotrial.stats.spec import Spec
@@ -71,7 +71,7 @@ def drawn_blocks(
 
 def switching(spec: Spec, blocks: list[ObservedBlock]) -> Switching | None:
     response = spec.responses[0]
-    return judge_switching(response, blocks, _before_stages(spec, response, blocks, blocks))
+    return judge_switching(response, blocks, _before_stages(spec, response, blocks, Ran(spec, blocks)))
 
 
 def test_a_cost_of_switching_is_told_from_carry_over_with_its_size() -> None:

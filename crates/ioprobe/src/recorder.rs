@@ -153,7 +153,8 @@ mod tests {
         let [mut one, mut other, mut all] = [(); 3].map(|_| LatencyRecorder::new());
         for value in 0..5000_u64 {
             let ticks = value * value % 77_777;
-            if value % 3 == 0 { &mut one } else { &mut other }.record(ticks);
+            // the shortest of all is in the other
+            if value % 3 == 0 { &mut other } else { &mut one }.record(ticks);
             all.record(ticks);
         }
         one.absorb(other);
@@ -248,6 +249,17 @@ mod tests {
         let latency = recorded(&[5, LONGEST * 4]);
         assert_eq!(latency.count, 2);
         assert_eq!(latency.max_ns, LONGEST * 4);
+    }
+
+    #[test]
+    fn no_percentile_is_above_the_longest() {
+        let value = 1_000_001; // its bar ends higher
+        assert!(top_of(bar_of(value, FINENESS), FINENESS) > value);
+        let latency = recorded(&[value]);
+        assert_eq!(
+            (latency.p50_ns, latency.p99999_ns, latency.max_ns),
+            (value, value, value)
+        );
     }
 
     #[test]

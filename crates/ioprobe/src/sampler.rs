@@ -272,6 +272,22 @@ mod tests {
     }
 
     #[test]
+    fn a_device_is_sampled_in_bytes_and_nanoseconds() {
+        let path = format!("/tmp/ioprobe-test-{}-sampler", std::process::id());
+        std::fs::write(&path, "1 2 3 4 5 6 7 8 9 10 11\n").unwrap();
+        let sources = Sources {
+            cpu: File::open("/proc/stat").unwrap(),
+            memory: File::open("/proc/meminfo").unwrap(),
+            devices: vec![File::open(&path).unwrap()],
+            tick_ns: 10_000_000,
+        };
+        std::fs::remove_file(path).unwrap();
+        // 3 and 7 sectors of 512 bytes, 10 ms
+        let found = sources.read().unwrap();
+        assert_eq!(found.devices[0], [1536, 3584, 10_000_000]);
+    }
+
+    #[test]
     fn half_of_the_samples_are_every_second_one_from_the_first_on() {
         let mut odd = vec![0, 1, 2, 3, 4];
         halve(&mut odd);

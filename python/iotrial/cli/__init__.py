@@ -38,7 +38,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "resume": ("Resume an interrupted trial.", "iotrial resume last"),
         "continue": ("Measure more blocks of a finished trial.", "iotrial continue last --time 5m"),
         "refine": ("Write a follow-up study for a trial.", "iotrial refine last --out next.toml"),
-        "fleet": ("Run trials on many hosts: keys, workers, combined verdict.", "iotrial fleet list"),
+        "fleet": ("Run trials on the hosts of a Dask cluster: combined verdict.", "iotrial fleet list"),
     },
     "Look": {
         "report": ("Report a stored or packed trial.", "iotrial report last --full"),

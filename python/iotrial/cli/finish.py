@@ -36,9 +36,6 @@ EXIT_NO_ANSWER = NoAnswer.exit_status
 LONGEST_NAME = 80
 #: environment variable with the file of Markdown that GitHub shows as the job summary
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
-#: set in the Python that was copied to a fleet host: it has no plotting libraries, and the report is made
-#: where the trial is collected
-CARRIED = "IOTRIAL_CARRIED"
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -174,7 +171,7 @@ def conclude(store: Store, ended: Ended, outputs: Outputs) -> int:
         document = document_of(store, ended.trial.header.id, final=ended.final)
         path = None
         try:
-            if (outputs.page or outputs.html) and not os.environ.get(CARRIED):
+            if outputs.page or outputs.html:
                 page = Path(outputs.html) if outputs.html else None
                 path = write_page(html_report(document), document, page, force=outputs.force)
             if outputs.json_file:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.cells import cell_len
 
 from iotrial.cli.output import tell
-from iotrial.fleet.conduct import FleetWatcher, HostStanding, Phase, Standing
+from iotrial.fleet.conduct import FleetWatcher, Phase, Standing
 from iotrial.report.live import Redrawn
 from iotrial.report.notation import counted
 from iotrial.report.text import Console
@@ -19,7 +20,6 @@ from iotrial.units import format_duration
 DRAWN_EVERY_S = 0.25
 LINE_EVERY_S = 10.0
 NARROWEST = 40
-FEWEST_ROWS = 8
 
 
 class Quiet:
@@ -60,14 +60,11 @@ class Table:
             return
         self._drawn = time.monotonic()
         width, height = max(NARROWEST, self._console.width - 1), max(4, self._console.height - 1)
-        lines, means = table(standing, width=width), so_far(standing, width=width)
-        room = height - len(means)
-        if room < FEWEST_ROWS:  # on a low terminal the hosts get all rows
-            room, means = height, []
-        if len(lines) > room:
-            hidden = len(lines) - room + 1
-            lines = [*lines[: room - 1], f"... and {counted(hidden, 'host')} more"]
-        self._put([*lines, *means])
+        lines = table(standing, width=width)
+        if len(lines) > height:
+            hidden = len(lines) - height + 1
+            lines = [*lines[: height - 1], f"... and {counted(hidden, 'host')} more"]
+        self._put(lines)
 
     def say(self, text: str) -> None:
         lines = self._last
@@ -100,30 +97,12 @@ def fleet_view(*, quiet: bool) -> Iterator[FleetWatcher]:
         drawn.clear()
 
 
-def so_far(standing: Standing, *, width: int) -> list[str]:
-    """Return the interim means over hosts: a heading and one line per comparison, or nothing if it is too
-    early.
-
-    No line is longer than ``width``.
-    """
-    if not standing.so_far:
-        return []
-    longest = max(len(one.mean) for one in standing.so_far)
-    counts = [counted(one.hosts, "host") for one in standing.so_far]
-    rest = width - longest - max(map(len, counts)) - 4
-    lines = ["", "mean over hosts so far (provisional; `iotrial fleet report` has the verdict)"]
-    for one, hosts in zip(standing.so_far, counts, strict=True):
-        text = _cut(one.text, rest)
-        lines.append(f"{text:{min(rest, 48)}}  {one.mean:{longest}}  {hosts}")
-    if standing.further:
-        lines.append(f"and {counted(standing.further, 'further comparison')}")
-    return [_cut(line, width) for line in lines]
-
-
 def summary(standing: Standing) -> str:
     """Return a one-line summary, e.g. "1 min 20 s: 3 hosts, 136 blocks; 2 measuring, 1 lost"."""
-    phases = [f"{standing.counted(phase)} {phase.value}" for phase in Phase if standing.counted(phase)]
-    text = f"{counted(len(standing.hosts), 'host')}, {counted(standing.blocks, 'block')}"
+    numbers = Counter(host.phase for host in standing.hosts)
+    phases = [f"{numbers[phase]} {phase.value}" for phase in Phase if phase in numbers]
+    blocks = sum(host.blocks for host in standing.hosts)
+    text = f"{counted(len(standing.hosts), 'host')}, {counted(blocks, 'block')}"
     return f"{_elapsed(standing.elapsed_s)}: {text}{'; ' if phases else ''}{', '.join(phases)}"
 
 
@@ -133,7 +112,7 @@ def table(standing: Standing, *, width: int) -> list[str]:
 
     No line is longer than ``width``.
     """
-    hosts: Sequence[HostStanding] = standing.hosts
+    hosts = standing.hosts
     names = min(24, max([4, *(len(host.name) for host in hosts)]))
     lines = [f"{escape(standing.study)}, {summary(standing)}"]
     if hosts:

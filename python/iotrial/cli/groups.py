@@ -49,6 +49,11 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         for name in (cmd_name, cmd_name + "_") if cmd_name.isidentifier() else ():
             module_name = f"{self._package.__name__}.{name}"
+            if COMPLETING in os.environ:
+                from iotrial.cli.suggestions import indexed_command, with_suggestions
+
+                if (indexed := indexed_command(module_name, cmd_name)) is not None:
+                    return with_suggestions(indexed)
             try:
                 with _one_thread_for_algebra():
                     module = importlib.import_module(module_name)
@@ -60,10 +65,6 @@ class LazyGroup(click.Group):
             command.short_help = self._short_helps.get(cmd_name, command.short_help)
             if cmd_name in self._examples:
                 command.epilog = f"Example: {self._examples[cmd_name]}"
-            if COMPLETING in os.environ:
-                from iotrial.cli.suggestions import attach
-
-                attach(command)
             return command
         near = difflib.get_close_matches(cmd_name, self.list_commands(ctx), n=1)
         if near:

@@ -11,12 +11,10 @@ import re
 import shutil
 import sys
 import textwrap
-from typing import Annotated, TextIO
+from typing import TextIO
 
 import click
-from msgspec import Meta
 
-from iotrial.documents import JsonObject, json_text
 from iotrial.terminal import escape, escape_lines
 
 #: a narrower column is worse than none
@@ -78,30 +76,11 @@ def confirmed(question: str) -> bool:
     return sys.stdin.buffer.readline(64).decode("utf-8", "replace").strip() == "yes"
 
 
-class Error(JsonObject, frozen=True):
-    """What went wrong."""
-
-    code: Annotated[
-        str,
-        Meta(
-            pattern="^[a-z_]+$",
-            description="which kind: bad_request, unknown_name, bad_study, needs_root, missing_tool, no_space, lab, knob, "
-            "probe, store, restore_incomplete, stopped, ...",
-        ),
-    ]
-    message: str
-    hint: str | None
-
-
-class Failure(JsonObject, frozen=True):
-    """an error with --json, on standard error"""
-
-    error: Error
-
-
 def report_error(code: str, message: str, hint: str | None, *, as_json: bool) -> None:
     """Print an error. ``code`` is one of the codes in ``iotrial.errors``."""
     if as_json:
+        from iotrial.documents import Error, Failure, json_text  # `--help` needs none of it
+
         print(json_text(Failure(Error(code, message, hint)), indent=None), file=sys.stderr)
         return
     for text in (f"iotrial: {message}", *([f"hint: {hint}"] if hint else [])):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
-from iotrial.cli.options import AFTER, COUNT, LEVEL, GroupedCommand, in_group, named_value, with_options
+from iotrial.cli.options import COUNT, LEVEL, in_group, named_value, with_options
 from iotrial.cli.output import tell, warn
 from iotrial.cli.run_request import RunRequest, quantity_of, request_of
 from iotrial.errors import RequestError
@@ -54,51 +51,6 @@ command_group = in_group("The command")
 replay_group = in_group("A replay instead of a command")
 where = in_group("Where it runs")
 sure = in_group("How long, how sure")
-
-
-class OwnCommand(GroupedCommand):
-    """A verb that takes a command of the user's: the words after ``--``."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if "--" in args:
-            at = args.index("--")
-            args, ctx.meta[AFTER] = args[:at], tuple(args[at + 1 :])
-        try:
-            return super().parse_args(ctx, list(_parameters_apart(args)))
-        except click.NoSuchOption as error:
-            first = next((place for place, word in enumerate(args) if _begins_command(word)), None)
-            if (
-                AFTER in ctx.meta
-                or first is None
-                or not any(word.startswith(error.option_name) for word in args[first:])
-            ):
-                raise
-            raise RequestError(
-                "no command given: it comes after two dashes",
-                hint=f"iotrial {ctx.info_name} {shlex.join([*args[:first], '--', *args[first:]])}",
-            ) from error
-
-    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        replays = any(param.name == "replay" for param in self.params)
-        own = "(-- COMMAND... | --replay TRACE)" if replays else "-- COMMAND..."
-        return [*super().collect_usage_pieces(ctx), own]
-
-
-def _begins_command(word: str) -> bool:
-    """Return whether a word of a command line without ``--`` looks like a program: a name that is in the PATH."""
-    return "=" not in word and not word.startswith("-") and shutil.which(word) is not None
-
-
-def _parameters_apart(args: list[str]) -> Iterator[str]:
-    """Yield the arguments, with NAME=LEVEL,LEVEL after ``-L`` as two words: it is written like a setting."""
-    before = ""
-    for word in args:
-        name, equals, levels = word.partition("=")
-        if before in ("-L", "--parameter-list") and name and equals:
-            yield from (name, levels)
-        else:
-            yield word
-        before = word
 
 
 level_option = compared(

@@ -10,6 +10,7 @@ Candidates are chosen by parameter name, not per verb: a name means the same eve
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
@@ -21,11 +22,10 @@ from urllib.parse import quote
 import click
 from click.shell_completion import CompletionItem
 
-from iotrial.cli.options import AFTER
+from iotrial.cli.options import AFTER, OwnCommand
 from iotrial.paths import store_path
-from iotrial.study.disks import MODELS
-from iotrial.study.places import LABS
 
+OPTIONS = Path(__file__).with_name("options.json")
 MOST_TRIALS = 50
 MOST_FILES = 500
 PACKED, TOML, TRACE = ".iotrial", ".toml", ".iotrace"
@@ -34,12 +34,30 @@ Item = CompletionItem[str]
 Offer = Callable[[click.Context, str], Iterable[Item]]
 
 
-def attach(command: click.Command) -> None:
-    """Set the completion of each parameter of this verb; a parameter with choices keeps its own."""
+def with_suggestions(command: click.Command) -> click.Command:
+    """Set the completion of each parameter of this command; a parameter with choices keeps its own."""
     for param in command.params:
         offer = _OFFERS.get(f"{command.name} {param.name}") or _OFFERS.get(param.name or "")
         if offer is not None and not isinstance(param.type, click.Choice):
             setattr(param, "shell_complete", partial(_offered, offer))  # noqa: B010 (a method, for this one)
+    return command
+
+
+def indexed_command(module: str, name: str) -> click.Command | None:
+    """Return a command with the parameters that `make manual` has written to ``OPTIONS``; None if it is not there.
+
+    Importing its module takes ten times as long.
+    """
+    found = json.loads(OPTIONS.read_bytes()).get(module) if OPTIONS.exists() else None
+    if found is None:
+        return None
+    params: list[click.Parameter] = [
+        (click.Option if "multiple" in param else click.Argument)(
+            **{**param, "type": click.Choice(param["type"]) if "type" in param else None}
+        )
+        for param in found["params"]
+    ]
+    return (OwnCommand if found["own"] else click.Command)(name, params=params)
 
 
 def _offered(offer: Offer, ctx: click.Context, incomplete: str) -> list[Item]:
@@ -184,7 +202,15 @@ def _by_the_shell(kind: str) -> Offer:
     return lambda _, incomplete: [Item(incomplete, type=kind)]
 
 
+def _labs(_: click.Context, incomplete: str) -> Iterator[Item]:
+    from iotrial.study.places import LABS  # imports inside: most candidates need none of the study's modules
+
+    return _starting(LABS, incomplete)
+
+
 def _disks(_: click.Context, incomplete: str) -> Iterator[Item]:
+    from iotrial.study.disks import MODELS
+
     return _starting([*MODELS, "none"], incomplete)
 
 
@@ -220,7 +246,7 @@ _OFFERS: dict[str, Offer] = {
     "json_file": _by_the_shell("file"),
     "figures": _by_the_shell("dir"),
     "to": _by_the_shell("file"),
-    "lab": _words(*LABS),
+    "lab": _labs,
     "disk": _disks,
     "form": _words("csv", "hyperfine", "fio", "iozone", "bonnie", "strace"),
 }

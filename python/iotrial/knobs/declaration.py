@@ -13,11 +13,13 @@ from collections.abc import Collection, Mapping
 from enum import IntEnum, StrEnum
 from functools import cache
 from types import MappingProxyType, ModuleType
-from typing import ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import iotrial.knobs
 from iotrial.documents import JsonObject
-from iotrial.study.model import Setting
+
+if TYPE_CHECKING:
+    from iotrial.study.model import Setting
 
 T = TypeVar("T")
 

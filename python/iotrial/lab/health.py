@@ -1,7 +1,7 @@
 """Check whether the lab's file system still works after something in it has failed.
 
-After disk errors the kernel makes ext4 and btrfs read-only and shuts xfs down. From then on runs fail in every arm.
-That is no effect of a treatment, and the trial must not count it as one.
+After disk errors the kernel makes ext4 and btrfs read-only and shuts xfs down, and a disk may be unplugged. From then on runs
+fail in every arm. That is no effect of a treatment, and the trial must not count it as one.
 """
 
 from __future__ import annotations
@@ -30,11 +30,19 @@ def check(place: Place, cause: str, *, number: int | None = None, files: FileSel
 
     ``files``: read these files too, because programs do not say why they failed.
     """
-    found = _shown(place) or _written(place) or _read(place, files)
+    found = _gone(place) or _shown(place) or _written(place) or _read(place, files)
     if found is None and number in BROKEN - {errno.EROFS}:
         found = os.strerror(int(number or 0))
     if found is not None:
         raise LabError(f"the lab has failed, {place.label}: {found}; noticed at: {cause}", hint=HINT)
+
+
+def _gone(place: Place) -> str | None:
+    """Return in words that a disk was unplugged: the kernel keeps the mount, but has no such device any more."""
+    for device in dict.fromkeys((*place.devices.values(), *place.queues)):
+        if not place.target.exists(f"/sys/class/block/{device.replace('/', '!')}"):
+            return f"the device {device} is gone"
+    return None
 
 
 def _shown(place: Place) -> str | None:

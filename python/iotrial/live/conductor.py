@@ -25,7 +25,8 @@ from datetime import datetime, timedelta
 
 from iotrial.design.keyed import Stream
 from iotrial.design.model import Arm, Block, Condition, PlannedRun, WashIn
-from iotrial.errors import IotrialError, KnobError, LabError
+from iotrial.errors import IotrialError, KnobError, LabError, UnsupportedLevel
+from iotrial.lab import health
 from iotrial.live.exposition import Exporter, Running, RunningGuard, RunningMetric
 from iotrial.live.metrics import Metrics
 from iotrial.live.question import PORT
@@ -280,7 +281,10 @@ class LiveConductor(Conductor):
         except MetricLost as error:
             self._lose()
             outcome = Outcome(void=Void.METRIC_LOST, problem=error.message)
-        except KnobError as error:
+        except (KnobError, UnsupportedLevel) as error:
+            health.check(self._live.subject_in_use.place, error.message)
+            if isinstance(error, UnsupportedLevel):
+                raise
             outcome = voided(error)
         self._count(planned.arm, time.monotonic() - began)
         if outcome.void is not None:

@@ -24,7 +24,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from iotrial.durable import Damage
-from iotrial.errors import IotrialError
+from iotrial.errors import IotrialError, LabError
 from iotrial.lab.journal import Journal
 from iotrial.lab.lock import Busy, MachineLock
 from iotrial.lab.restore import Restored, restore
@@ -34,7 +34,7 @@ from iotrial.polling import attempts
 from iotrial.probe.client import Probe
 from iotrial.store import Store
 from iotrial.store.accounted import WATCHDOG
-from iotrial.store.states import ProcessIdentity, identity, is_alive
+from iotrial.store.states import ProcessIdentity, end_hung, identity, is_alive
 from iotrial.tune.machine import Machine
 from iotrial.tune.watchdog import detach, log, restarted
 
@@ -43,8 +43,8 @@ STALE_S = 10.0
 LOOKS_EVERY_S = 1.0
 #: a watchdog that looks this much later was held up
 _HELD_UP_S = 3.0
-#: how long the watchdog waits until a trial that it has killed is gone, and its lock free
-_KILLED_S = 5.0
+#: how long the watchdog waits until the lock of a trial that it has killed is free
+_FREE_S = 5.0
 #: how long it tries to undo what fails at first
 _UNDOING_S = 60.0
 _FOLDER = Path("/run")
@@ -78,10 +78,16 @@ class Watchdog:
 
     def start(self) -> None:
         """Write the first heartbeat and start the process. Raises LabError."""
-        self._path.unlink(missing_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._file = os.open(self._path, flags, 0o600)
-        self.beat(60.0)  # until the trial has got as far as its first window
+        try:
+            self._path.unlink(missing_ok=True)
+            self._file = os.open(self._path, flags, 0o600)
+            self.beat(60.0)  # until the trial has got as far as its first window
+        except OSError as error:
+            self.stop()
+            raise LabError(
+                f"writing {self._path}, which the watchdog reads: {error.strerror}; nothing was changed"
+            ) from error
         command = _command(self._trial, self._own)
         machine = Machine()
         if machine.exists(_SYSTEMD):
@@ -141,7 +147,7 @@ def stand_by(trial: str, conductor: ProcessIdentity) -> None:
             continue
         why = "was silent" if alive else "ended without setting them"
         if alive:
-            _end(conductor)
+            end_hung(conductor)
         if _until(path) is None:  # it has just ended by itself
             return
         found = _take_back(trial, conductor)
@@ -163,23 +169,6 @@ def _until(path: Path) -> float | None:
         return float("inf")
 
 
-def _end(conductor: ProcessIdentity) -> None:
-    """Kill a hung trial, which may be stopped, and wait a moment until it is gone.
-
-    One that waits in the kernel is not gone, but none of its code runs again.
-    """
-    with suppress(OSError):
-        handle = os.pidfd_open(conductor.pid)
-        try:
-            if is_alive(conductor):
-                signal.pidfd_send_signal(handle, signal.SIGKILL)
-        finally:
-            os.close(handle)
-    for _ in attempts(_KILLED_S, every_s=0.05):
-        if not is_alive(conductor):
-            return
-
-
 def _take_back(trial: str, conductor: ProcessIdentity) -> str | None:
     """Undo the journal; return the outcome in words. None: the trial was restored and resumed, the journal is in use.
 
@@ -187,7 +176,7 @@ def _take_back(trial: str, conductor: ProcessIdentity) -> str | None:
     is the dead conductor, whatever the kernel still does for it, or restores, or has its own journal.
     """
     with ExitStack() as held:
-        for _ in attempts(_KILLED_S, every_s=0.2):
+        for _ in attempts(_FREE_S, every_s=0.2):
             try:
                 held.enter_context(MachineLock(restoring=True))
                 break

@@ -98,11 +98,8 @@ def _shared(words: Iterable[str]) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
-def finding(effects: Sequence[Effect], conditions: Conditions, *, margin: float, placed: bool = False) -> str:
-    """Return the clause, without a capital or a full stop; ``effects`` holds at least one.
-
-    ``placed``: effects in other conditions are described elsewhere, so the condition of a single effect is named.
-    """
+def finding(effects: Sequence[Effect], conditions: Conditions, *, margin: float) -> str:
+    """Return the clause, without a capital or a full stop; ``effects`` holds at least one."""
     groups = _settings(effects)
     words = None if any(group.words is None for group in groups) else _shared(str(g.words) for g in groups)
     if len(groups) > 1 and words is not None:

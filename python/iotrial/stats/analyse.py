@@ -15,7 +15,7 @@ from iotrial.design.model import ArmKind, Condition, Term, TermKind
 from iotrial.stats.anytime_t import t_interval
 from iotrial.stats.beyond_typical import mean_ratio, slow_runs
 from iotrial.stats.budget_bet import Budget, contrasts_left
-from iotrial.stats.carryover import Judged, at_stake, in_words, judge_carry_over, withholds
+from iotrial.stats.carryover import Judged, Ran, at_stake, in_words, judge_carry_over, withholds
 from iotrial.stats.contrast import Contrasts, PairedRuns, Responses, Runs, pooled
 from iotrial.stats.controls import judge_all_controls, judge_controls, on_scale, positive_seen
 from iotrial.stats.diagnostics import diagnose
@@ -170,12 +170,13 @@ def analyse(
             of_condition[block.condition].append(block)
     judged_on = {key: judged(own) for key, own in of_condition.items()}
     laid_out = {key: Runs(own) for key, own in judged_on.items()}
+    ran = Ran(spec, blocks)
     every_control = judge_all_controls(spec, [(one, laid_out[one.key]) for one in spec.conditions])
     for condition, controlled in zip(spec.conditions, every_control, strict=True):
         own, runs = judged_on[condition.key], laid_out[condition.key]
         controls += controlled
         reasons += [_why_invalid(control, condition) for control in controlled if not control.passed]
-        if (carry_over := judge_carry_over(spec, condition, own, blocks)) is not None:
+        if (carry_over := judge_carry_over(spec, condition, own, blocks, ran=ran)) is not None:
             carried.append((condition, carry_over))
         if (race := _race(spec, condition, runs, controlled)) is not None:
             races.append(race)

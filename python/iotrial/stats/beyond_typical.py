@@ -176,8 +176,12 @@ def _medians_before(values: Floats) -> Floats:
     """Return, for each block after the first ``FEWEST``, the median of the up to ``WINDOW`` blocks before it."""
     blocks = len(values)
     out = np.empty((blocks - FEWEST, values.shape[1]))
-    for at in range(FEWEST, min(WINDOW, blocks)):
-        out[at - FEWEST] = np.median(values[:at], axis=0)
+    early = values[:WINDOW]
+    counts = np.arange(FEWEST, len(early))
+    counted = np.arange(len(early)) < counts[:, None]
+    ordered = np.sort(np.where(counted[..., None], early, np.inf), axis=1)
+    rows = np.arange(counts.size)
+    out[rows] = (ordered[rows, (counts - 1) // 2] + ordered[rows, counts // 2]) / 2.0
     windows = np.lib.stride_tricks.sliding_window_view(values, WINDOW, axis=0) if blocks > WINDOW else ()
     for at in range(WINDOW, blocks, _ROWS):
         until = min(at + _ROWS, blocks)

@@ -90,18 +90,25 @@ class Judged:
 
 
 def judge_carry_over(
-    spec: Spec, condition: Condition, blocks: Sequence[ObservedBlock], every: Sequence[ObservedBlock] = ()
+    spec: Spec,
+    condition: Condition,
+    blocks: Sequence[ObservedBlock],
+    every: Sequence[ObservedBlock] = (),
+    *,
+    ran: Ran | None = None,
 ) -> Judged | None:
     """Judge the carry-over control of one condition, by the level with the most evidence against "no carry-over".
 
     ``blocks`` are the analysed blocks of the condition, in time order. ``every`` holds the blocks of all conditions, to
-    find what ran before each block (default: ``blocks``). None if there is nothing to compare."""
+    find what ran before each block (default: ``blocks``), and ``ran`` the same as laid out for all conditions. None if there
+    is nothing to compare."""
     response = spec.positive_response(condition) or spec.main_response(condition)
     if response is None or not blocks:
         return None
     every = every or blocks
+    ran = ran or Ran(spec, every)
     tried = levels_tried(spec.terms)
-    units = _units(spec, response, blocks, every)
+    units = ran.units(response, blocks)
     found = paths(units, tried)
     if not found:
         return None
@@ -109,7 +116,7 @@ def judge_carry_over(
     # rounded, because the last digits differ between processors: of two that are equal up to rounding, take the first
     most = max(found, key=lambda path: round(path.largest, 9))
     passed = most.largest < math.log(1.0 / alpha)
-    after = _followers(every, most)
+    after = _followers(ran, most)
     shift, score = _shift(response, blocks, after), 0.0
     fitted = dependences(*_table(units, tried, _references(spec.terms)))
     strongest = _strongest(fitted)
@@ -124,7 +131,7 @@ def judge_carry_over(
     drawing = now is not None and now.before is Before.DRAWN
     switching = None
     if any(block.wash_in is not None and block.wash_in.before is Before.DRAWN for block in mine):
-        switching = judge_switching(response, mine, _before_stages(spec, response, mine, every))
+        switching = judge_switching(response, mine, _before_stages(spec, response, mine, ran))
     if suspected or not passed or drawing:
         following = upcoming(spec, now, switching)
     carry_over = CarryOver(
@@ -152,13 +159,11 @@ def judge_carry_over(
 
 
 def _before_stages(
-    spec: Spec, response: Response, mine: Sequence[ObservedBlock], every: Sequence[ObservedBlock]
+    spec: Spec, response: Response, mine: Sequence[ObservedBlock], ran: Ran
 ) -> list[Dependence]:
     """Fit the runs of a condition before a wash-in, and those with drawn levels."""
     some = [block for block in mine if block.wash_in is None or block.wash_in.before is Before.DRAWN]
-    return dependences(
-        *_table(_units(spec, response, some, every), levels_tried(spec.terms), _references(spec.terms))
-    )
+    return dependences(*_table(ran.units(response, some), levels_tried(spec.terms), _references(spec.terms)))
 
 
 def at_stake(spec: Spec, judged: Judged, effects: Iterable[Effect]) -> CarryOver:
@@ -428,53 +433,63 @@ def _references(terms: Sequence[Term]) -> set[tuple[str, str]]:
     return {(term.factor, term.reference) for term in terms}
 
 
-def _units(
-    spec: Spec, response: Response, blocks: Sequence[ObservedBlock], every: Sequence[ObservedBlock]
-) -> list[Unit]:
-    """Return the randomised units in the order in which they ran. Void blocks have no values (NaN)."""
-    own = {(block.condition, block.index) for block in blocks}
-    whole = {term.factor for term in spec.terms if term.whole}
-    found: list[Unit] = []
-    for key, block in enumerate(_in_time(every)):
-        mine = (block.condition, block.index) in own
-        drawn = block.wash_in is not None and block.wash_in.before is Before.DRAWN
-        parts: list[list[Observation]] = []
-        arms: set[str] = set()
-        stretch = None
-        for run in sorted(block.observations, key=_SLOT):
-            held = whole and (
-                [run.treatment.get(factor) for factor in whole],
-                run.kind is ArmKind.NEGATIVE,
-            )
-            if not parts or held != stretch or run.arm in arms:
-                parts.append([])
-                arms.clear()
-            stretch = held
-            arms.add(run.arm)
-            parts[-1].append(run)
-        for some in parts:
-            values = [usable(run, response) if mine else 0.0 for run in some]
-            found.append(
-                Unit(
-                    key=key,
-                    arms=tuple([run.arm for run in some]),
-                    levels=tuple([run.treatment for run in some]),
-                    values=tuple(
-                        [math.nan if value is None or block.void is not None else value for value in values]
-                    ),
-                    control=tuple([run.kind is not ArmKind.TREATMENT for run in some]),
-                    own=mine,
-                    after_itself=tuple(
-                        [
-                            place
-                            for place, run in enumerate(some)
-                            if run.after_itself or (drawn and not run.after_other)
-                        ]
-                    ),
-                    after_other=tuple([place for place, run in enumerate(some) if run.after_other]),
-                )
-            )
-    return found
+class Ran:
+    """The blocks of a trial in the order in which they ran, and the randomised units in them, for any of its conditions."""
+
+    def __init__(self, spec: Spec, every: Sequence[ObservedBlock]) -> None:
+        self.blocks = _in_time(every)
+        whole = {term.factor for term in spec.terms if term.whole}
+        self._units = [
+            (block, runs, _unit(key, block, runs))
+            for key, block in enumerate(self.blocks)
+            for runs in _randomised_together(block, whole)
+        ]
+
+    def units(self, response: Response, blocks: Sequence[ObservedBlock]) -> list[Unit]:
+        """Return the units, in the order in which they ran, with the values of these blocks; void ones have none (NaN)."""
+        own = {(block.condition, block.index) for block in blocks}
+        return [
+            replace(unit, own=True, values=_values(block, runs, response))
+            if (block.condition, block.index) in own
+            else unit
+            for block, runs, unit in self._units
+        ]
+
+
+def _randomised_together(block: ObservedBlock, whole: Collection[str]) -> list[list[Observation]]:
+    parts: list[list[Observation]] = []
+    arms: set[str] = set()
+    stretch = None
+    for run in sorted(block.observations, key=_SLOT):
+        held = whole and ([run.treatment.get(factor) for factor in whole], run.kind is ArmKind.NEGATIVE)
+        if not parts or held != stretch or run.arm in arms:
+            parts.append([])
+            arms.clear()
+        stretch = held
+        arms.add(run.arm)
+        parts[-1].append(run)
+    return parts
+
+
+def _unit(key: int, block: ObservedBlock, runs: Sequence[Observation]) -> Unit:
+    drawn = block.wash_in is not None and block.wash_in.before is Before.DRAWN
+    return Unit(
+        key=key,
+        arms=tuple([run.arm for run in runs]),
+        levels=tuple([run.treatment for run in runs]),
+        values=(0.0 if block.void is None else math.nan,) * len(runs),
+        control=tuple([run.kind is not ArmKind.TREATMENT for run in runs]),
+        own=False,
+        after_itself=tuple(
+            [place for place, run in enumerate(runs) if run.after_itself or (drawn and not run.after_other)]
+        ),
+        after_other=tuple([place for place, run in enumerate(runs) if run.after_other]),
+    )
+
+
+def _values(block: ObservedBlock, runs: Sequence[Observation], response: Response) -> tuple[float, ...]:
+    values = [usable(run, response) for run in runs]
+    return tuple([math.nan if value is None or block.void is not None else value for value in values])
 
 
 def _in_time(blocks: Sequence[ObservedBlock]) -> list[ObservedBlock]:
@@ -483,11 +498,11 @@ def _in_time(blocks: Sequence[ObservedBlock]) -> list[ObservedBlock]:
     return sorted(timed, key=lambda block: min(map(_STARTED_S, block.observations)))
 
 
-def _followers(every: Sequence[ObservedBlock], path: Path) -> dict[tuple[str, int], dict[int, bool]]:
+def _followers(ran: Ran, path: Path) -> dict[tuple[str, int], dict[int, bool]]:
     """Return, by block and slot, whether the preceding run has the level; the first run of a trial has no entry."""
     found: dict[tuple[str, int], dict[int, bool]] = {}
     last: Mapping[str, str] | None = None
-    for block in _in_time(every):
+    for block in ran.blocks:
         own = found.setdefault((block.condition, block.index), {})
         for run in sorted(block.observations, key=_SLOT):
             if last is not None:

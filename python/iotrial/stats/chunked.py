@@ -235,8 +235,8 @@ def _log_last(questions: Sequence[Question]) -> list[Floats]:
     out: Floats = np.empty(sum(one.candidates.size for one in questions))
     for part, layout, candidates, _ in _parts(questions):
         sums = _Sums(layout, candidates)
-        for first in range(0, layout.chunks, _STRETCH):
-            sums.advance(first)
+        while sums.done < layout.chunks:
+            sums.advance()
         out[part] = layout.log_mean(layout.signed(sums.sums), layout.costs(sums.coin, sums.all_runs))
     return _split(out, questions)
 
@@ -256,10 +256,10 @@ def _stay_below(layout: _Layout, candidates: Floats, thresholds: Floats, series:
     index = np.arange(candidates.size)
     unsure: list[int] = []
     sums = _Sums(layout, candidates)
-    for first in range(0, layout.chunks, _STRETCH):
+    while index.size and sums.done < layout.chunks:
         limits = thresholds[index]
-        chunks = sums.advance(first)
-        out = chunks.at_ends().max(axis=1) >= limits + _ROUNDING
+        chunks = sums.advance()
+        out = chunks.at_end() >= limits + _ROUNDING
         places = np.nonzero(~out[:, None] & (chunks.at_most() >= limits[:, None] - _ROUNDING))
         if places[0].size:
             highest = chunks.largest(places)
@@ -268,8 +268,6 @@ def _stay_below(layout: _Layout, candidates: Floats, thresholds: Floats, series:
             unsure += index[places[0][np.abs(highest - limit) < _ROUNDING]].tolist()
         alive[index[out]] = False
         index = index[~out]
-        if index.size == 0:
-            break
         sums.keep(~out)
     for place in {place for place in unsure if alive[place]}:
         own = series[place]
@@ -324,6 +322,8 @@ class _Sums:
     def __init__(self, layout: _Layout, candidates: Floats) -> None:
         self._layout = layout
         self._candidates = candidates[:, None]
+        #: number of chunks processed
+        self.done = 0
         bets = layout.bets.weights.size
         #: the sums of r and, with an aimed bet, of its stakes; by candidate
         self.sums: Floats = np.zeros((1 + layout.bets.aimed, candidates.size))
@@ -340,10 +340,12 @@ class _Sums:
             self.sums, self.coin = self.sums[:, which], self.coin[:, which]
             self.all_runs = self.all_runs[:, :, which]
 
-    def advance(self, first: int) -> _Chunks:
+    def advance(self) -> _Chunks:
         """Process the next chunks. The last chunk is padded with blocks that change nothing (stakes of 0)."""
         layout, bets = self._layout, self._layout.bets
-        past = min(first + _STRETCH, layout.chunks)
+        first = self.done
+        room = _CELLS // (_CHUNK * max(self._candidates.shape[0], 1))
+        self.done = past = min(first + max(room, _STRETCH) if first else _STRETCH, layout.chunks)
         shape = (_CHUNK, self._candidates.shape[0], past - first)
         ratio, rms = _arrays("ratio", 2, shape)
         np.subtract(layout.middles[:, :, first:past], self._candidates, out=ratio)
@@ -408,10 +410,10 @@ class _Chunks:
             axis=-1
         )
 
-    def at_ends(self) -> Floats:
-        """Return ln M by candidate after every chunk."""
-        costs = self._layout.costs(self.coin[..., 1:], self.all_runs[..., 1:])
-        return self._layout.log_mean(self._layout.signed(self.sums[:, -1]), costs)
+    def at_end(self) -> Floats:
+        """Return ln M by candidate after the last chunk."""
+        costs = self._layout.costs(self.coin[..., -1], self.all_runs[..., -1])
+        return self._layout.log_mean(self._layout.signed(self.sums[:, -1, :, -1]), costs)
 
     def at_most(self) -> Floats:
         """Return an upper bound of ln M within each chunk."""

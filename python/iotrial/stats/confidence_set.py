@@ -186,8 +186,12 @@ def estimate(blocks: Blocks, left: Hull | None, *, aim: float = 0.0) -> Search[f
         return float(min(max(0.0, min(low, high)), max(low, high))) * scale + centre
     grid = np.union1d(np.linspace(low, high, _POINTS // 2 + 1), _within(values.points[:_BATCH], low, high))
     series = Series(values, aim=aim / scale)
+    known: dict[float, float] = {}
     for _ in range(_ROUNDS):
-        against = yield Question(series, grid)
+        new = np.array([one for one in grid.tolist() if one not in known])
+        if new.size:
+            known.update(zip(new.tolist(), (yield Question(series, new)).tolist(), strict=True))
+        against = np.array([known[one] for one in grid.tolist()])
         ties = np.flatnonzero(against <= against.min() + 1e-12)
         best = int(ties[np.argmin(np.abs(grid[ties]))])
         before, after = grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)]

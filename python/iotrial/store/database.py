@@ -229,7 +229,7 @@ class Store:
         return self.find(name)
 
     def gathering(self) -> Gathering:
-        """Return an object that adds trials of other machines part by part, while they are measured there."""
+        """Return an object that adds trials of a fleet's hosts, in parts."""
         return Gathering(self._connection, self.path)
 
     # -- reading

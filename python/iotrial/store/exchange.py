@@ -1,15 +1,14 @@
-"""Moves trials between stores: packed in one piece, or part by part while another machine measures them.
+"""Moves trials between stores: packed in one piece, or in parts, each time another machine has measured more.
 
 A trial that arrives in parts is stored like any other. Its ``options["fleet"]`` names its fleet and host. How
 much of it has arrived is counted from its rows: no separate progress is stored, which could be lost or wrong.
-So a host may not send what the coordinator adds itself: states with a reason that begins with ``OWN`` and
-events of the kind ``KIND``.
+Coordinators of earlier versions added rows of their own, which a host may not send: states with a reason that
+begins with ``OWN`` and events of the kind ``KIND``.
 """
 
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -31,11 +30,10 @@ from iotrial.store.checksums import (
     sealed,
 )
 from iotrial.store.connection import explained
-from iotrial.store.finding import rows, stored_trial
+from iotrial.store.finding import rows
 from iotrial.store.model import BlockEnd, Event, StoredTrial, TrialHeader, TrialState
 from iotrial.store.packed import PackedEnd, PackedRecord, PackedRun, PackedState
 from iotrial.store.schema import IMPORTED
-from iotrial.store.states import identity
 
 FLEET = "fleet"  # its key in the options of a trial
 KIND = "fleet"  # of events that the coordinator adds
@@ -67,14 +65,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """A fleet's trial as stored here. ``runnings``: number of ``running`` states, including those the coordinator added."""
+    """A fleet's trial as stored here. ``state``: its last one; ``running`` if its process on its host was killed."""
 
     number: int
     id: str
-    fleet: str
     host: str
     position: Position
-    runnings: int
     state: TrialState
 
 
@@ -83,7 +79,6 @@ class Gathering:
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
-        self._grouped = False
         self.path = path
 
     def trials(self, fleet: str) -> tuple[Gathered, ...]:
@@ -95,27 +90,8 @@ class Gathering:
                 (fleet,),
             ).fetchall()
             return tuple(
-                Gathered(number, name, fleet, str(host), *_counted(self._connection, number))
+                Gathered(number, name, str(host), *_counted(self._connection, number))
                 for number, name, host in found
-            )
-
-    def header(self, number: int) -> TrialHeader:
-        """Return what is known of such a trial before its first run."""
-        with explained(self.path):
-            return stored_trial(self._connection, number).header
-
-    def states(self, number: int) -> tuple[PackedState, ...]:
-        """Return the states that came from the host, in order."""
-        with explained(self.path):
-            found = rows(
-                self._connection,
-                "SELECT at, state, reason FROM state WHERE trial = ? ORDER BY sequence",
-                number,
-            )
-            return tuple(
-                PackedState(records.number_of(at), records.state_of(state), records.text_of(reason))
-                for at, state, reason in found
-                if not _own(reason)
             )
 
     def begin(self, header: TrialHeader, fleet: str, host: str, part: Part) -> int:
@@ -127,63 +103,18 @@ class Gathering:
         study = structs.replace(header.study, trusted=False)
         with self._transaction():
             number = checksums.insert_trial(self._connection, replace(header, study=study, options=named))
-            self._insert(number, part, 0)
+            self._insert(number, part)
         return number
 
-    def add(self, number: int, part: Part, taken_up: int) -> None:
-        """Add a further part, all or nothing.
-
-        The host's attempts are numbered after the ``taken_up`` ones that were added here. ValueError for rows
-        that the store refuses.
-        """
+    def add(self, number: int, part: Part) -> None:
+        """Add a further part, all or nothing. ValueError for rows that the store refuses."""
         with self._transaction():
-            self._insert(number, part, taken_up)
+            self._insert(number, part)
 
-    def mark(self, number: int, state: TrialState, reason: str) -> None:
-        """Add a change of state that only the coordinator knows of: it stopped following the trial, or follows it again."""
-        row = (time.time(), state.value, OWN + reason, *_conductor(state))
-        with self._transaction():
-            self._put(checksums.INSERT_STATE, "state", number, [row])
-
-    def note(self, number: int, text: str) -> None:
-        """Add a note of the coordinator to such a trial."""
-        with self._transaction():
-            self._put(checksums.INSERT_EVENT, "event", number, [(checksums.now(), KIND, text)])
-
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """Group additions into one transaction, committed when the block ends.
-
-        Nothing is stored if the commit fails or an error leaves the block. If ``begin`` or ``add`` refuses
-        something inside, the rest is kept. If nothing was added, nothing is written.
-        """
-        assert not self._grouped
-        self._grouped = True
-        try:
-            with explained(self.path):
-                try:
-                    yield
-                    if self._connection.in_transaction:
-                        self._connection.execute("COMMIT")
-                except BaseException:
-                    if self._connection.in_transaction:
-                        self._connection.execute("ROLLBACK")
-                    raise
-        finally:
-            self._grouped = False
-
-    def _insert(self, number: int, part: Part, taken_up: int) -> None:
-        """Insert the rows of a part.
-
-        A running trial gets this process as its conductor, so that it counts as interrupted if the
-        coordinator dies.
-        """
-        states = [(one.at_s, one.state.value, one.reason, *_conductor(one.state)) for one in part.states]
+    def _insert(self, number: int, part: Part) -> None:
+        states = [(one.at_s, one.state.value, one.reason, None, None) for one in part.states]
         self._put(checksums.INSERT_STATE, "state", number, states)
-        runs = [
-            (packed.attempt + taken_up, packed.at_s, *records.run_row(packed.run, _compact))
-            for packed in part.runs
-        ]
+        runs = [(packed.attempt, packed.at_s, *records.run_row(packed.run, _compact)) for packed in part.runs]
         self._put(checksums.INSERT_RUN, "run", number, runs)
         self._put(checksums.INSERT_END, "block_end", number, list(map(records.end_row, part.ends)))
         events = [(one.at, one.kind, one.text) for one in part.events]
@@ -196,31 +127,22 @@ class Gathering:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Add all or nothing: one transaction, or a savepoint in the one that ``together`` commits.
-
-        ValueError for what the tables refuse: a block or a trial that already exists.
-        """
-        end, undo = "RELEASE part", ["ROLLBACK TO part", "RELEASE part"]
+        """Add all or nothing. ValueError for what the tables refuse: a block or a trial that already exists."""
         with explained(self.path):
-            if not self._connection.in_transaction:
-                self._connection.execute("BEGIN IMMEDIATE")
-                if not self._grouped:
-                    end, undo = "COMMIT", ["ROLLBACK"]
-            if self._grouped:
-                self._connection.execute("SAVEPOINT part")
+            self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
-                self._connection.execute(end)
+                self._connection.execute("COMMIT")
             except BaseException as error:
-                for statement in undo if self._connection.in_transaction else []:
-                    self._connection.execute(statement)
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
                 if isinstance(error, sqlite3.IntegrityError):
                     raise ValueError(f"it is already in the store: {error}") from error
                 raise
 
 
 def refuse_reserved(part: Part) -> None:
-    """Raise ValueError if a host sends what only the coordinator adds, which would be miscounted."""
+    """Raise ValueError if a host sends what only a coordinator has added, which would be miscounted."""
     if any(state.reason is not None and state.reason.startswith(OWN) for state in part.states):
         raise ValueError(f'a host sent a reason that begins with "{OWN}"')
     if any(event.kind in (KIND, IMPORTED) for event in part.events):
@@ -235,19 +157,11 @@ def _compact(value: object) -> str:
     return _encoded(value).decode()
 
 
-def _conductor(state: TrialState) -> tuple[int | None, str | None]:
-    """Return the process to store with a state: this one for a running trial, else none."""
-    if state is not TrialState.RUNNING:
-        return None, None
-    mine = identity()
-    return mine.pid, mine.pid_started
-
-
 def _own(reason: object) -> bool:
     return isinstance(reason, str) and reason.startswith(OWN)
 
 
-def _counted(connection: sqlite3.Connection, number: int) -> tuple[Position, int, TrialState]:
+def _counted(connection: sqlite3.Connection, number: int) -> tuple[Position, TrialState]:
     states = connection.execute(
         "SELECT state, reason FROM state WHERE trial = ? ORDER BY sequence", (number,)
     ).fetchall()
@@ -258,9 +172,8 @@ def _counted(connection: sqlite3.Connection, number: int) -> tuple[Position, int
     (events,) = connection.execute(
         "SELECT count(*) FROM event WHERE trial = ? AND kind NOT IN (?, ?)", (number, KIND, IMPORTED)
     ).fetchone()
-    runnings = sum(state == TrialState.RUNNING for state, _ in states)
     position = Position(len(states) - own, int(blocks), int(events))
-    return position, runnings, records.state_of(states[-1][0])
+    return position, records.state_of(states[-1][0])
 
 
 def packed_records(connection: sqlite3.Connection, trial: StoredTrial) -> Iterator[PackedRecord]:

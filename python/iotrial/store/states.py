@@ -12,10 +12,14 @@ run of an attempt, that clock is used.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+
+from iotrial.polling import attempts
 
 
 class TrialState(StrEnum):
@@ -29,6 +33,8 @@ class TrialState(StrEnum):
 
 
 PROC = Path("/proc")
+#: how long to wait until a process that was killed is gone
+_KILLED_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,23 @@ def is_alive(process: ProcessIdentity, *, proc: Path = PROC) -> bool:
     """Return whether this very process is running; a zombie is not. A ``pid_started`` of ticks alone means this boot."""
     started = _started(process.pid, proc)
     return started is not None and process.pid_started in (f"{_boot(proc)}/{started}", str(started))
+
+
+def end_hung(process: ProcessIdentity) -> None:
+    """Kill a hung process, which may be stopped, and wait a moment until it is gone.
+
+    One that waits in the kernel is not gone, but none of its code runs again.
+    """
+    with suppress(OSError):
+        handle = os.pidfd_open(process.pid)
+        try:
+            if is_alive(process):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+        finally:
+            os.close(handle)
+    for _ in attempts(_KILLED_S, every_s=0.05):
+        if not is_alive(process):
+            return
 
 
 def _started(pid: int, proc: Path) -> int | None:

@@ -1,33 +1,41 @@
 """The studies shipped with iotrial, by names such as ``files/permissions``, and lookup of any study by name or path.
 
-Listing reads only the head of each file and does not import the reader, so that the command line answers
-fast.
+Listing uses ``catalogue/index.json``, which `make manual` writes, and reads a study itself only if its file has changed
+since: the command line answers fast.
 """
 
 from __future__ import annotations
 
-import tomllib
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from iotrial.errors import UnknownName
 
 if TYPE_CHECKING:
     from iotrial.study.model import Study
 
+CATALOGUE = Path(__file__).parents[1] / "catalogue"
+INDEX = CATALOGUE / "index.json"
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One shipped study as listed."""
+    """One shipped study as listed.
+
+    ``time_s``: its budget of measuring. ``safety``: the gravest of its settings (``report.safety.worst``), None if the
+    study is not the one that was indexed.
+    """
 
     name: str
     title: str
     question: str
+    time_s: float
+    safety: str | None = None
 
     def has(self, words: Iterable[str]) -> bool:
         """Return whether all words are found in name, title or question; upper and lower case do not count."""
@@ -41,11 +49,16 @@ def names() -> tuple[str, ...]:
 
 
 def entries() -> tuple[Entry, ...]:
-    """Return all shipped studies with title and question, sorted by name."""
+    """Return all shipped studies, sorted by name. Raises StudyError if one that is not as indexed is not valid."""
+    index = json.loads(INDEX.read_bytes()) if INDEX.exists() else {}
     found = []
     for name, file in sorted(_shipped().items()):
-        head = tomllib.loads(file.read_text("utf-8")).get("study", {})
-        found.append(Entry(name, str(head.get("title", name)), str(head.get("question", ""))))
+        row = index.get(name)
+        if row is not None and row.pop("crc32") == crc32(file.read_bytes()):
+            found.append(Entry(name, **row))
+        else:
+            study = look_up(name)
+            found.append(Entry(name, study.title, study.question, study.budget.time_s))
     return tuple(found)
 
 
@@ -92,9 +105,7 @@ def _text_reader(name: str) -> Callable[[str], str]:
     family = name.partition("/")[0]
 
     def text_of(file: str) -> str:
-        found = next(
-            (one for one in (files("iotrial") / "catalogue" / family).iterdir() if one.name == file), None
-        )
+        found = next((one for one in (CATALOGUE / family).iterdir() if one.name == file), None)
         if found is None:
             raise ValueError("is missing")
         return found.read_text("utf-8")
@@ -103,18 +114,9 @@ def _text_reader(name: str) -> Callable[[str], str]:
 
 
 @cache
-def _shipped() -> dict[str, Traversable]:
-    found = {}
-    catalogue = files("iotrial") / "catalogue"
-    if not catalogue.is_dir():
-        return {}
-    for family in catalogue.iterdir():
-        if not family.is_dir() or family.name.startswith(("_", ".")):
-            continue
-        for file in family.iterdir():
-            if file.name.endswith(".toml"):
-                found[f"{family.name}/{file.name.removesuffix('.toml')}"] = file
-    return found
+def _shipped() -> dict[str, Path]:
+    found = (file for file in CATALOGUE.glob("*/*.toml") if not file.parent.name.startswith(("_", ".")))
+    return {f"{file.parent.name}/{file.stem}": file for file in found}
 
 
 def _is_file(path: str) -> bool:

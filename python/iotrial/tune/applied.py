@@ -14,7 +14,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -27,6 +27,9 @@ from iotrial.documents import JsonObject
 from iotrial.durable import Damage, DamageError, read_each, read_own, sealed, sync_folder
 from iotrial.errors import IotrialError, KnobError, LabError, RequestError
 from iotrial.lab.knobs.setting import chosen_word
+from iotrial.lab.lock import Busy
+from iotrial.polling import attempts
+from iotrial.store.states import ProcessIdentity, end_hung, identity, is_alive
 from iotrial.terminal import escape
 from iotrial.tune.choice import Choice
 from iotrial.tune.devices import DeviceName, device_named
@@ -35,6 +38,8 @@ from iotrial.tune.machine import DRAFT, FileFacts, Machine
 #: one place for all users: settings belong to the machine
 FOLDER = "/var/lib/iotrial/applied"
 VERSION = 1
+#: a process that holds the lock for longer hangs, or was stopped
+HELD_S = 60.0
 #: a timer may go off this much before the time that the record says
 EARLY_S = 5.0
 
@@ -146,7 +151,14 @@ class FileStep(Step, frozen=True, tag="file"):
     def obstacle(self, machine: Machine) -> str | None:
         # a masked unit, for one: the file in its place would get the mode of /dev/null
         place = machine.at(self.path)
-        return f"{self.path} is a link to {escape(place.readlink())}" if place.is_symlink() else None
+        if place.is_symlink():
+            return f"{self.path} is a link to {escape(place.readlink())}"
+        folder, name = place.parent, self.path.rpartition("/")[0]
+        if os.path.lexists(folder) and not folder.is_dir():
+            return f"{name} is no folder"
+        if folder.resolve().is_relative_to(machine.at("/run").resolve()):
+            return f"{name} is a link into /run, which is empty after a reboot"
+        return None
 
     def make(self, machine: Machine) -> None:
         found = machine.read(self.path)
@@ -346,17 +358,21 @@ class ProfileStep(Step, frozen=True, tag="tuned"):
     def make(self, machine: Machine) -> None:
         machine.run("tuned-adm", "profile", *self.after.split())
         for file in self.files:
-            if machine.read(file.path) != file.after:
+            if machine.read(file.path) == file.after:
+                machine.sync(file.path)  # tuned-adm does not
+            else:
                 machine.replace(file.path, file.after, like=structs.replace(file.facts, modified_ns=None))
 
     def undo(self, machine: Machine, *, force: bool = False) -> Outcome:
         found = (machine.text("/etc/tuned/active_profile") or "").strip()
         if found not in (self.before, self.after) and not force:
             return Outcome.FOREIGN
-        if found != self.before:
+        # early at boot tuned does not run, and tuned-adm would wait for D-Bus; tuned reads the files when it starts
+        if found != self.before and machine.exists("/run/tuned/tuned.pid"):
             machine.run("tuned-adm", "profile", *self.before.split())
         for file in self.files:
-            file.undo(machine, force=True)
+            if file.undo(machine, force=True) is Outcome.ALREADY:
+                machine.sync(file.path)
         return Outcome.ALREADY if found == self.before else Outcome.RESTORED
 
     def drift(self, machine: Machine) -> str | None:
@@ -525,8 +541,12 @@ class Records:
             raise LabError(f"writing {self.path(record.trial)}: {error.strerror}") from error
 
     @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Hold the lock of the records; waits for who holds it."""
+    def lock(self, *, insist: bool = False) -> Iterator[None]:
+        """Hold the lock of the records. Raises LabError, and Busy if another process keeps it for ``HELD_S``.
+
+        ``insist``: that process, which hangs or was stopped (Ctrl-Z), is killed instead: its record can be reverted from
+        any point.
+        """
         folder = self.machine.at(FOLDER)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -537,10 +557,41 @@ class Records:
         except OSError as error:
             raise LabError(f"opening {FOLDER}/lock: {error.strerror}") from error
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if not _locked(descriptor, HELD_S):
+                holder = _holder(descriptor)
+                if holder is not None and insist:
+                    end_hung(holder)
+                if not (insist and _locked(descriptor, HELD_S)):
+                    who = "another process" if holder is None else f"process {holder.pid}"
+                    raise Busy(
+                        f"{who} has been changing kept settings for {HELD_S:.0f} s",
+                        hint="if it was stopped (Ctrl-Z), `fg` continues it; after kill -9 `iotrial revert` undoes it",
+                    )
+            own = identity()
+            with suppress(OSError):  # on a full disk the holder is not known
+                os.pwrite(descriptor, f"{own.pid} {own.pid_started}".encode(), 0)
             yield
+            with suppress(OSError):
+                os.ftruncate(descriptor, 0)
         finally:
             os.close(descriptor)
+
+
+def _locked(descriptor: int, within_s: float) -> bool:
+    for _ in attempts(within_s, every_s=0.1):
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+    return False
+
+
+def _holder(descriptor: int) -> ProcessIdentity | None:
+    """Return the living process that wrote its name into the lock."""
+    with suppress(ValueError):
+        pid, started = os.pread(descriptor, 200, 0).decode().split()
+        found = ProcessIdentity(int(pid), started)
+        return found if is_alive(found) else None
+    return None
 
 
 def programs_of(record: Record) -> tuple[str, ...]:

@@ -14,10 +14,11 @@ import stat
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from iotrial.documents import JsonObject
-from iotrial.durable import replacing, sync_folder
+from iotrial.durable import LONGEST, kind_of, replacing, sync_folder
 from iotrial.errors import LabError, TargetError
 from iotrial.lab.in_place import MOUNTINFO
 from iotrial.lab.target import MountInfo, parse_mountinfo
@@ -60,13 +61,29 @@ class Machine:
         return self.root / path.lstrip("/")
 
     def read(self, path: str) -> bytes | None:
-        """Return the content of a file; None if there is none."""
+        """Return the content of a file; None if there is none. A device is empty: a link to /dev/null masks a file.
+
+        Raises LabError for anything else, as a FIFO, which would be waited for.
+        """
         try:
-            return self.at(path).read_bytes()
+            descriptor = os.open(self.at(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                mode = os.fstat(descriptor).st_mode
+                if stat.S_ISCHR(mode):
+                    return b""
+                if not stat.S_ISREG(mode):
+                    raise LabError(f"reading {path}: expected a file, found {kind_of(mode)}")
+                with os.fdopen(descriptor, "rb", closefd=False) as file:
+                    content = file.read(LONGEST + 1)
+            finally:
+                os.close(descriptor)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise LabError(f"reading {path}: {error.strerror}") from error
+        if len(content) > LONGEST:
+            raise LabError(f"reading {path}: it is longer than {LONGEST >> 20} MiB")
+        return content
 
     def text(self, path: str) -> str | None:
         """Return a file as text without trailing line breaks; None if there is none, or it cannot be read."""
@@ -129,6 +146,13 @@ class Machine:
                 os.setxattr(descriptor, name, value)
             if like.modified_ns is not None:
                 os.utime(descriptor, ns=(like.modified_ns, like.modified_ns))
+
+    def sync(self, path: str) -> None:
+        """Make durable what another program has written, if the file is there."""
+        place = self.at(path)
+        with suppress(FileNotFoundError), place.open("rb") as file:
+            os.fsync(file.fileno())
+            sync_folder(place.parent)
 
     def remove(self, path: str) -> None:
         """Remove a file or a link durably, with a draft that an interrupted write has left."""

@@ -106,7 +106,10 @@ def guard_for(machine: Machine) -> Guard:
 
 
 def _unit_text() -> str:
-    """Return the unit: as early as files can be written, before sysctl.d and tmpfiles.d are read."""
+    """Return the unit: as early as files can be written, before sysctl.d and tmpfiles.d are read.
+
+    Without a limit a oneshot unit that hangs would keep the machine from starting (systemd.service(5)).
+    """
     command = " ".join(_quoted(word) for word in (*program(), *_UNKEPT))
     return f"""# {MARK}: takes back settings that nobody has kept.
 [Unit]
@@ -120,6 +123,7 @@ ConditionDirectoryNotEmpty={FOLDER}
 
 [Service]
 Type=oneshot
+TimeoutStartSec=5min
 ExecStart={command}
 """
 
@@ -251,7 +255,7 @@ class Waiting:
             found = self._current()
             if found is None or not found.is_due(self._records.machine):
                 return found is not None and not found.unkept
-            with self._records.lock():
+            with self._records.lock(insist=True):
                 found = self._current() or found
                 if not found.unkept:
                     return True

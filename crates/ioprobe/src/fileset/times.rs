@@ -126,3 +126,20 @@ pub fn atimes(request: OfFiles, registry: &mut Registry) -> Result<Value> {
         ))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_that_was_set_is_the_one_found() {
+        let path = std::env::temp_dir().join(format!("iotrial-times-{}", std::process::id()));
+        std::fs::write(&path, "x").unwrap();
+        let name = path.to_str().unwrap();
+        for state in [AtimeState::Stale, AtimeState::Fresh, AtimeState::DayOld] {
+            set_times(name, state).unwrap();
+            assert_eq!(state_of(name).unwrap(), state);
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
+}

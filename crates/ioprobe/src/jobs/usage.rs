@@ -119,3 +119,19 @@ impl From<&libc::rusage> for Usage {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_the_kernel_are_seconds_and_microseconds() {
+        let time = |tv_sec, tv_usec| libc::timeval { tv_sec, tv_usec };
+        // SAFETY: a zeroed rusage is valid.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        (usage.ru_utime, usage.ru_stime) = (time(2, 250_000), time(0, 3));
+        let found = Usage::from(&usage);
+        assert_eq!((found.user_ns, found.sys_ns), (2_250_000_000, 3_000));
+        assert_eq!(found.cpu_ns, 2_250_003_000);
+    }
+}

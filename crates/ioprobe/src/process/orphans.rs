@@ -205,4 +205,19 @@ mod tests {
         let all = [process(5, 5, 999, 'S'), process(6, 5, 1000, 'S')];
         assert!(members(&all, 5, 100, |_| false).is_empty());
     }
+
+    #[test]
+    fn a_process_that_took_over_a_number_lives_on() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let mut found = read(child.id() as pid_t).unwrap();
+        found.started -= 1;
+        assert!(!kill(&found));
+        assert!(child.try_wait().unwrap().is_none());
+        found.started += 1;
+        assert!(kill(&found));
+        assert!(!child.wait().unwrap().success());
+    }
 }

@@ -246,7 +246,7 @@ def _split(body: Sequence[str], name: str) -> list[list[str]]:
             hint="separate columns by commas, semicolons or tabs",
         )
     try:
-        return list(csv.reader(body, delimiter=delimiter, skipinitialspace=True))
+        return list(csv.reader((f"{line}\n" for line in body), delimiter=delimiter, skipinitialspace=True))
     except csv.Error as error:
         raise RequestError(f"{name}: not CSV: {error}") from None
 

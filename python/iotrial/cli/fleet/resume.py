@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 import click
+from msgspec import structs
 
-from iotrial.cli.fleet_run import conducted
+from iotrial.cli.fleet.run import conducted, scheduler_of, scheduler_options
 from iotrial.cli.options import json_option
-from iotrial.fleet.hosts import KEYS
-from iotrial.fleet.order import find_record
+from iotrial.fleet.order import Scheduler, find_record
 
 
 @click.command("resume")
 @click.argument("fleet", default="last")
-@click.option("--keys", metavar="FOLDER", help="Folder with the client's keys, if they have moved.")
+@scheduler_options
 @json_option
-def command(fleet: str, keys: str | None, as_json: bool) -> int:
+def command(fleet: str, as_json: bool, **values: Any) -> int:
     """Resume a fleet: FLEET is its id, the beginning of its id, or `last`.
 
-    Hosts that went on measuring send their new results; hosts that were stopped resume their own trials.
+    Hosts return what they have measured, and those that were stopped continue their own trials.
     """
-    record = find_record(fleet)
-    if keys is not None and KEYS in record.reached:
-        record = replace(record, reached={**record.reached, KEYS: str(Path(keys).expanduser().absolute())})
-    return conducted(record, as_json=as_json)
+    named, record = scheduler_of(values), find_record(fleet)
+    before = record.scheduler
+    where = Scheduler(named.address or before.address, named.tls or before.tls)
+    return conducted(structs.replace(record, scheduler=where), as_json=as_json)

@@ -17,11 +17,10 @@ from msgspec import structs
 from iotrial.cli.best_summary import Outcome, print_outcome
 from iotrial.cli.consent import seek_consent
 from iotrial.cli.finish import EXIT_INVALID, EXIT_NO_ANSWER, refuse_unwritable, status_of, write_page
-from iotrial.cli.options import AFTER, LEVEL, force_option, json_option
+from iotrial.cli.options import AFTER, LEVEL, OwnCommand, force_option, json_option
 from iotrial.cli.output import tell
 from iotrial.cli.own_command import (
     ORIGIN,
-    OwnCommand,
     command_group,
     compared,
     own_command_options,

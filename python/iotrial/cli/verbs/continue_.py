@@ -70,7 +70,7 @@ def command(
         trial,
         chosen,
         refuse=_refuse_not_done,
-        fleet_hint="`iotrial run --fleet` runs its study as a new trial on all hosts",
+        fleet_hint="`iotrial fleet run` runs its study as a new trial on all hosts",
         trust=trust,
         as_json=as_json,
         html=html,

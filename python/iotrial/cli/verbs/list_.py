@@ -12,8 +12,7 @@ from iotrial.cli.output import tell
 from iotrial.documents import JsonDocument, JsonObject, json_text
 from iotrial.errors import RequestError
 from iotrial.knobs.declaration import Safety
-from iotrial.report.safety import worst
-from iotrial.study.catalogue import entries, look_up, names
+from iotrial.study.catalogue import Entry, entries, look_up
 from iotrial.terminal import escape
 
 
@@ -42,20 +41,26 @@ def command(words: tuple[str, ...], as_json: bool) -> None:
     With WORDs, only those with all of them in name, title or question. The first part of a name is its family:
     `iotrial list mount/`.
     """
-    chosen = [one.name for one in entries() if one.has(words)] if words else names()
+    chosen = [one for one in entries() if one.has(words)]
     if not chosen:
         raise RequestError(
             f"no study matches {' and '.join(escape(word) for word in words)} in its name, title or question",
             hint="`iotrial list` shows all",
         )
-    studies = [(name, look_up(name)) for name in chosen]
     if as_json:
-        rows = [Row.of(s, name=n, time_s=s.budget.time_s, safety=worst(s)) for n, s in studies]
-        click.echo(json_text(Studies(rows)))
+        click.echo(json_text(Studies([Row.of(one, safety=_safety(one)) for one in chosen])))
         return
-    width = max(len(name) for name, _ in studies)
-    for name, study in studies:
-        mark = " [data at risk]" if worst(study) is Safety.DATA_AT_RISK else ""
-        tell(f"{name:<{width}}  {study.question}{mark}", fold=width + 2)
+    width = max(len(one.name) for one in chosen)
+    for one in chosen:
+        mark = " [data at risk]" if _safety(one) is Safety.DATA_AT_RISK else ""
+        tell(f"{one.name:<{width}}  {one.question}{mark}", fold=width + 2)
     tell("\n[data at risk]: a level of this study, if kept, may lose data in a power cut", err=True, fold=0)
     tell("Run a study: iotrial run NAME    Read about it: iotrial show NAME", err=True, fold=0)
+
+
+def _safety(entry: Entry) -> Safety:
+    if entry.safety is not None:
+        return Safety(entry.safety)
+    from iotrial.report.safety import worst  # only for a study that has changed since it was indexed
+
+    return worst(look_up(entry.name))

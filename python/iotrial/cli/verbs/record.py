@@ -16,9 +16,8 @@ from typing import Annotated, Any
 import click
 from msgspec import Meta
 
-from iotrial.cli.options import AFTER, force_option, in_group, json_option
+from iotrial.cli.options import AFTER, OwnCommand, force_option, in_group, json_option
 from iotrial.cli.output import tell, warn
-from iotrial.cli.own_command import OwnCommand
 from iotrial.cli.recordings import end_with, marked_environment
 from iotrial.cli.run_request import quantity_of
 from iotrial.documents import Count, JsonDocument, JsonObject, json_text

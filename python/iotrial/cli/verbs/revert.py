@@ -57,7 +57,7 @@ def command(trial: str | None, force: bool, unkept: bool, as_json: bool) -> None
     """
     machine = machine_here()
     records = Records(machine)
-    with records.lock():
+    with records.lock(insist=unkept):
         found, damaged = _read(records, patient=unkept)
         standing = [one for one in reversed(found) if one.in_force]
         chosen, unread = _chosen(trial, standing, damaged)

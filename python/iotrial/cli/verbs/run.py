@@ -7,13 +7,11 @@ from typing import Any
 import click
 
 from iotrial.cli.finish import Outputs
-from iotrial.cli.fleet_run import conducted, consented, fleet_of, reached_by
 from iotrial.cli.options import (
     GroupedCommand,
     fail_option,
     force_option,
     html_option,
-    in_group,
     json_option,
     markdown_option,
     study_options,
@@ -23,7 +21,8 @@ from iotrial.cli.run_request import find_study, request_of, sampling_period
 from iotrial.cli.trial_run import run_trial
 from iotrial.errors import RequestError
 
-in_fleet = in_group("On many hosts")
+#: options of earlier versions, for many hosts
+_GONE = ("fleet", "hosts", "ssh_config", "keys", "grace")
 
 
 @click.command("run", cls=GroupedCommand)
@@ -43,28 +42,11 @@ in_fleet = in_group("On many hosts")
     is_flag=True,
     help="Only check whether the study can run here: one shortened block, nothing measured or stored.",
 )
-@in_fleet(
-    "--fleet",
-    metavar="ADDRESS",
-    help="Run on all hosts of the fleet with this scheduler, such as tls://10.0.0.1:8786.",
-)
-@in_fleet(
-    "--hosts",
-    metavar="HOSTS",
-    help="Run on these hosts by SSH, separated by commas: a,root@b,c:2222. They need iotrial installed.",
-)
-@in_fleet(
-    "--ssh-config",
-    metavar="FILE",
-    envvar="IOTRIAL_SSH_CONFIG",
-    help="For --hosts: ssh configuration file instead of your own (default: $IOTRIAL_SSH_CONFIG).",
-)
-@in_fleet("--keys", metavar="FOLDER", help="Folder with the fleet's keys, from `iotrial fleet keys`.")
-@in_fleet(
-    "--grace",
-    metavar="DURATION",
-    help="Stop a host's trial after the coordinator has been silent for this long (default: 2min).",
-)
+@click.option("--fleet", hidden=True)
+@click.option("--hosts", hidden=True)
+@click.option("--ssh-config", hidden=True)
+@click.option("--keys", hidden=True)
+@click.option("--grace", hidden=True)
 @json_option
 def command(
     study: str | None,
@@ -74,30 +56,17 @@ def command(
     fail_if: tuple[str, ...],
     sample: str | None,
     rehearse: bool,
-    fleet: str | None,
-    hosts: str | None,
-    ssh_config: str | None,
-    keys: str | None,
-    grace: str | None,
     as_json: bool,
     **values: Any,
 ) -> int:
     """Run a study on this machine: one of the catalogue, a TOML file, or that of a packed trial (--like)."""
-    if fleet is not None or hosts is not None:
-        whole = {
-            **values,
-            "html": html,
-            "markdown": markdown,
-            "fail_if": fail_if,
-            "sample": sample,
-            "rehearse": rehearse,
-        }
-        record, chosen, request = fleet_of(
-            study, whole, reached_by(fleet, keys, hosts, ssh_config), grace=grace
-        )
-        consented(chosen, request)
-        return conducted(record, as_json=as_json, new=True)
-    _refuse_without_fleet(keys, grace)
+    for name in _GONE:
+        if values.pop(name) is not None:
+            from iotrial.cli.verbs.fleet import INSTEAD
+
+            raise RequestError(
+                f"--{name.replace('_', '-')}: a trial on many hosts is `iotrial fleet run`", hint=INSTEAD
+            )
     outputs = Outputs(as_json=as_json, html=html, markdown=markdown, fail_if=fail_if, force=force)
     outputs.check()
     request = request_of(values)
@@ -109,12 +78,3 @@ def command(
         )
         return rehearsed(chosen, request, as_json=as_json)
     return run_trial(chosen, request, outputs, sample_s=sample_s)
-
-
-def _refuse_without_fleet(keys: str | None, grace: str | None) -> None:
-    for option, value in (("--keys", keys), ("--grace", grace)):
-        if value is not None:
-            raise RequestError(
-                f"{option} needs a fleet",
-                hint="give its scheduler with --fleet or its hosts with --hosts, or omit the option",
-            )

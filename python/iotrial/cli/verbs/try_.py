@@ -8,12 +8,11 @@ from typing import Any
 import click
 
 from iotrial.cli.finish import Outputs, refuse_unwritable, write_report
-from iotrial.cli.options import AFTER, fail_option, force_option, json_option
+from iotrial.cli.options import AFTER, OwnCommand, fail_option, force_option, json_option
 from iotrial.cli.output import tell
 from iotrial.cli.own_command import (
     ORIGIN,
     REPLAY_LABS,
-    OwnCommand,
     compared,
     own_command_options,
     own_request,

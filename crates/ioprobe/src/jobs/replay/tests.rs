@@ -406,6 +406,23 @@ fn what_another_thread_needs_is_waited_for() {
 }
 
 #[test]
+fn of_several_operations_of_a_thread_the_last_is_waited_for() {
+    let mut trace = Trace::new(&[file(0, "f", Some(4096))], 2);
+    trace
+        .open(0, 0, 0, 0, READ_WRITE)
+        .open(1, 2000, 0, 1, READ_WRITE)
+        .on(0, 4000, Call::Write, 0, (0, 4096))
+        .on(0, 6000, Call::Read, 0, (0, 4096))
+        .on(1, 8000, Call::Write, 1, (0, 4096));
+    let last = WaitFor {
+        at: 1,
+        thread: 0,
+        count: 3,
+    };
+    assert_eq!(trace.plan().threads[1].waits, [last]);
+}
+
+#[test]
 fn operations_that_overlapped_or_only_read_do_not_wait() {
     let mut trace = Trace::new(
         &[file(0, "read", Some(4096)), file(1, "written", Some(4096))],

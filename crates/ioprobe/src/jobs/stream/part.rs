@@ -111,6 +111,7 @@ mod tests {
         // 1,038,090 of 1,048,576, rounded down to a multiple of 4096
         assert_eq!((found.first, found.blocks), (1_036_288, 2));
         assert_eq!(part(0.0, None, None, size).unwrap().blocks, 256);
+        assert_eq!(part(0.75, None, Some(size), size).unwrap().end, size);
     }
 
     #[test]

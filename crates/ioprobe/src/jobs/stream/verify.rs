@@ -97,3 +97,23 @@ pub fn moved(what: &str, done: &Done, wanted: u64) -> Result<()> {
         done.bytes
     )))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn less_than_was_wanted_is_enough_only_when_the_time_was_up() {
+        let check = |bytes, ended| {
+            let done = Done {
+                bytes,
+                ended,
+                ..Done::default()
+            };
+            moved("x", &done, 100).is_ok()
+        };
+        assert!(check(100, Ended::Volume) && check(99, Ended::Time));
+        assert!(!check(99, Ended::Volume) && !check(99, Ended::End));
+        assert!(!check(0, Ended::Time) && !check(101, Ended::Time));
+    }
+}
