@@ -444,12 +444,12 @@ def _safe(text: str) -> str:
 
 def _tag(name: str, content: str | None = None, **attributes: float | str | None) -> str:
     """Return an element; attributes that are None or "" are left out, those of Python keywords end in an underscore."""
-    told = "".join(
+    written = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{value if isinstance(value, str) else _n(value)}"'
         for name, value in attributes.items()
         if value is not None and value != ""
     )
-    return f"<{name}{told}/>" if content is None else f"<{name}{told}>{content}</{name}>"
+    return f"<{name}{written}/>" if content is None else f"<{name}{written}>{content}</{name}>"
 
 
 def _through(points: Iterable[tuple[float, float]]) -> str:

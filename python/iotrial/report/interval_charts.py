@@ -185,7 +185,7 @@ def interval_chart(
         for row in group.rows:
             lines = labels[at] if row.label else []
             last = at == len(rows) - 1
-            told = ": ".join(filter(None, (row.label, row.numbers, row.word)))
+            whole = ": ".join(filter(None, (row.label, row.numbers, row.word)))
             if above:
                 for line in lines:
                     texts.append(Text(0, top + LINE / 2, line, row.label_ink))
@@ -203,7 +203,7 @@ def interval_chart(
                     )
                 )
                 top += LINE + 1
-                strip(top, top + 18, _marks(row, 9.0, told), last=last)
+                strip(top, top + 18, _marks(row, 9.0, whole), last=last)
                 top += 18 + 8
             else:
                 tall = max(1, len(lines)) * LINE + 9
@@ -212,7 +212,7 @@ def interval_chart(
                     texts.append(Text(0, middle + (place - (len(lines) - 1) / 2) * LINE, line, row.label_ink))
                 texts.append(Text(left + inner + _GAP + 8, middle, row.numbers))
                 texts.append(Text(width, middle, words[at], row.word_ink or row.ink, "end"))
-                marks += _marks(row, middle - begin, told)
+                marks += _marks(row, middle - begin, whole)
                 top += tall
             at += 1
         if not above and group.rows:
