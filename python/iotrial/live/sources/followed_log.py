@@ -271,6 +271,11 @@ class _OpenLog:
             raise MetricLost(f"log: cannot read {path}: {error.strerror}") from error
         self._at = 0
         self._lines = Lines()
+        try:
+            self._refuse_full()
+        except MetricLost:
+            self.close()
+            raise
 
     def same_as(self, status: os.stat_result) -> bool:
         """Return whether this is the file with that status."""
@@ -285,10 +290,11 @@ class _OpenLog:
     def added(self) -> list[bytes]:
         """Return the lines that are whole since the last call. Raises MetricLost."""
         status = os.fstat(self._file)
-        if _is_full(os.fstatvfs(self._file), owner=status.st_uid):
-            # A line that did not fit is missing, or cut off and joined to the next one.
-            self.skip()
-            raise MetricLost(f"log: the file system of {self._path} is full, so lines are missing")
+        try:
+            self._refuse_full()
+        except MetricLost:
+            self.skip()  # a line that did not fit is missing, or cut off and joined to the next one
+            raise
         if status.st_size < self._at:  # cut off in place
             self._at, self._lines = 0, Lines()
         found: list[bytes] = []
@@ -304,6 +310,10 @@ class _OpenLog:
             taken += len(piece)
             found += self._lines.split(piece)
         raise MetricLost(f"log: {self._path} grows faster than {MOST_AT_ONCE >> 20} MiB between two readings")
+
+    def _refuse_full(self) -> None:
+        if _is_full(os.fstatvfs(self._file), owner=os.fstat(self._file).st_uid):
+            raise MetricLost(f"log: the file system of {self._path} is full, so lines are missing")
 
     def rest(self) -> list[bytes]:
         """Return the last line, if it has no end."""
