@@ -120,8 +120,11 @@ def test_a_followed_log_on_a_full_disk_is_lost_and_no_cut_line_is_a_value(disk_f
             for _ in range(2):
                 with pytest.raises(MetricLost, match=r"file system of .* is full, so lines are missing"):
                     follower.lines()
-            with pytest.raises(MetricLost, match="is full, so lines are missing"):
-                Follower(str(path))  # nor does a trial begin again, or a first one begin
+            with (
+                pytest.raises(MetricLost, match="is full, so lines are missing"),
+                closing(Follower(str(path))) as again,
+            ):
+                again.lines()  # a trial that lost its metric does not begin again
             ballast.unlink()
             assert follower.lines() == []
             log.write(line)
