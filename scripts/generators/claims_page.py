@@ -54,7 +54,7 @@ class Judged:
 
 def claims_page(claims: Sequence[Judged], answers: Mapping[str, str], unanswered: str = "") -> str:
     """Return the whole page, ending in a newline. ``answers``: of each study with claims, what its trial found.
-    ``unanswered``: a section on what no trial answers.
+    ``unanswered``: a section on what no trial answers, with links from the catalogue's folder.
     """
     claims = [one for one in claims if one.study not in OF_THE_TOOL]
     by_outcome = {outcome: [one for one in claims if one.held.outcome is outcome] for outcome in Outcome}
@@ -86,7 +86,7 @@ def claims_page(claims: Sequence[Judged], answers: Mapping[str, str], unanswered
             lines += ["", f"## {outcome.value.capitalize()}", "", text, ""]
             lines += [*table_head(("published", "found here", "trial"))]
             lines += [_judged(list(group), sources) for _, group in groupby(judged, key=alike)]
-    lines += ["", unanswered] if unanswered else []
+    lines += ["", unanswered.replace("](", "](catalogue/")] if unanswered else []
     lines += ["", "## Sources", "", *sources.lines()]
     return "\n".join(lines) + "\n"
 

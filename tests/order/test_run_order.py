@@ -14,7 +14,7 @@ from recording import Recording, shape
 from iotrial.design.model import ArmKind
 from iotrial.design.plan import Plan
 from iotrial.errors import LabError, TargetError
-from iotrial.lab import registry
+from iotrial.lab import health, registry
 from iotrial.lab.journal import Journal
 from iotrial.runner import session as session_module
 from iotrial.runner.resolve import resolve
@@ -420,6 +420,7 @@ def test_the_probe_enters_before_the_cache_is_prepared_and_leaves_after_a_failur
         raise TargetError("no memory left", errno=12)
 
     monkeypatch.setattr(probe, "_files", fails)
+    monkeypatch.setattr(health, "_gone", lambda _: None)  # this lab's device is in no kernel
     probe.calls.clear()
     assert runner.run(condition, run, block=0).failure == "no memory left"
     assert [verb for verb, _ in probe.calls if verb in wanted] == list(wanted)

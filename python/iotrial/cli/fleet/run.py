@@ -76,7 +76,8 @@ def scheduler_of(values: dict[str, Any]) -> Scheduler:
 def command(study: str | None, as_json: bool, **values: Any) -> int:
     """Run a study on every host of your Dask cluster: one trial per host, one verdict over all.
 
-    Each host needs a Dask worker with this version of iotrial. Whoever may use the cluster can run programs on its hosts.
+    Each host needs a Dask worker with this version of iotrial. Everyone who may use the cluster can run programs on its
+    hosts.
     """
     record, chosen, request = fleet_of(study, values, scheduler_of(values))
     consented(chosen, request)
@@ -142,7 +143,7 @@ def conducted(record: Record, *, as_json: bool) -> int:
     """Run a fleet, new or resumed, print how it ended, and return the exit status."""
     cluster = Cluster(record.scheduler)
     if not cluster.address.startswith("tls://") and ip_of(cluster.address) not in ("127.0.0.1", "localhost"):
-        warn(f"{cluster.address} uses no TLS: whoever reaches it can run programs on its hosts")
+        warn(f"{cluster.address} uses no TLS: everyone who reaches it can run programs on its hosts")
     with Store.open(store_path()) as store, Held() as held, fleet_view(quiet=as_json) as view:
         collector = Collector(store, record.id, record.name, seed_chosen=record.seed_chosen)
         record.write()
