@@ -34,7 +34,8 @@ STATUSES: tuple[tuple[str, str], ...] = (
     ),
     (
         "6",
-        "No answer: the command fails, every block is void, or no comparison has an interval yet.",
+        "No answer: the command fails, every block is void, no comparison has an interval yet, or no run could feel any "
+        "setting.",
     ),
     ("128 + N", "Ended by signal N (130: Ctrl-C), after all changes were undone."),
 )

@@ -357,7 +357,8 @@ class Client(Machine):
 def test_whether_a_lab_still_works_is_asked_where_the_works_are_done() -> None:
     log: list[str] = []
     place = SimpleNamespace(
-        target=None, data=None, worker=Client(log, "client"), root="/lab", label="a lab", syncfs=lambda: log.append("syncfs")
+        target=None, data=None, worker=Client(log, "client"), root="/lab", label="a lab", devices={}, queues=(),
+        syncfs=lambda: log.append("syncfs"),
     )  # fmt: skip
     files = cast("FileSelection", SimpleNamespace(set="made", wire="all"))
     health.check(cast("Place", place), "false ended with status 1", files=files)
