@@ -150,6 +150,8 @@ def _body(
         piece = response.read1(_PIECE)
         if not piece:
             if response.length:
+                if time.monotonic() >= deadline:  # this side ended the connection
+                    raise TimeoutError
                 raise MetricLost(f"{server.authority}: the answer ends {response.length} bytes early")
             return b"".join(pieces)
         size += len(piece)
