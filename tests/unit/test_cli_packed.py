@@ -180,7 +180,10 @@ def test_a_study_or_a_packed_trial_is_named_and_not_both(verb: Verb) -> None:
         (("run",), "no study given"),
         (("run", "files/permissions", "--like", "x.iotrial"), "two studies given"),
         (("plan",), "no study given"),
-        (("run", "files/permissions", "--keys", "keys"), "--keys: a trial on many hosts is `iotrial fleet run`"),
+        (
+            ("run", "files/permissions", "--keys", "keys"),
+            "--keys: a trial on many hosts is `iotrial fleet run`",
+        ),
     ):
         with pytest.raises(RequestError, match=found):
             verb(*words)
