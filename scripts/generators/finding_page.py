@@ -47,7 +47,6 @@ from iotrial.units import format_duration
 MOST_ROWS = 12
 MOST_LEVELS = 4
 MOST_CLAIMS, MOST_REASONS = 1, 2
-MOST_SIZES = 2
 #: points of a curve within a run, half of those in a report: the picture is kept in the repository
 CURVE_POINTS = 40
 #: a number of the trial, in an explanation written by hand

@@ -125,7 +125,7 @@ class Cluster:
             self._client.close(timeout=5)
 
     def _run(self, function: Callable[..., Any], workers: Sequence[str], *words: Any) -> dict[str, Any]:
-        """Call a function in each worker; return results and errors by worker. One that hangs delays no other."""
+        """Call a function in each worker; return results and errors by worker. One that hangs does not delay the others."""
 
         async def one(worker: str) -> Any:
             found = await self._client.run(function, *words, workers=[worker], on_error="return")

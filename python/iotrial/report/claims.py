@@ -160,8 +160,7 @@ def _mismatches(
         over = joined([escape(level.label) for level in factor.levels])
         wanted = escape(claim.condition[factor.name])
         yield f"the claim is about {escape(factor.name)} {wanted}, and effects here are averages over {over}"
-    used = [*levels.items(), (claim.factor, claim.level), (claim.factor, claim.reference)]
-    values = _settings(setup.study, used)
+    values = _settings_of(claim, levels, setup.study)
     if "disk" in claim.needs:
         yield from _of_disk(claim.needs["disk"], setup, values.get(LAB_DEVICE, ()))
     if "devices" in claim.needs:
@@ -176,12 +175,13 @@ def _mismatches(
             yield "the claim is about a real processor, and the guest's processor is emulated"
 
 
-def _settings(study: Study, levels: Sequence[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
-    """Return the values that these levels and the fixed settings give each knob."""
+def _settings_of(claim: Claim, levels: Mapping[str, str], study: Study) -> dict[str, tuple[str, ...]]:
+    """Return the values that each knob has under these levels: by the fixed settings, and at both levels of the claim."""
+    used = [*levels.items(), (claim.factor, claim.level), (claim.factor, claim.reference)]
     found: dict[str, dict[str, None]] = {}
     settings = [*study.fixed]
     for factor in study.factors:
-        wanted = {label for name, label in levels if name == factor.name}
+        wanted = {label for name, label in used if name == factor.name}
         settings += [s for level in factor.levels if level.label in wanted for s in level.settings]
     for setting in settings:
         found.setdefault(setting.knob, {})[setting.value] = None
@@ -453,12 +453,8 @@ def hold_claims(
         ]
         for effect, reasons in zip(matching, unlike, strict=True):
             if not reasons:
-                levels = [
-                    *effect.condition.items(),
-                    (claim.factor, claim.level),
-                    (claim.factor, claim.reference),
-                ]
-                on_model = modelled(setup, _settings(setup.study, levels).get(LAB_DEVICE, ()))
+                places = _settings_of(claim, effect.condition, setup.study).get(LAB_DEVICE, ())
+                on_model = modelled(setup, places)
                 held.append(_held(claim, effect, conditions, margin=margin, valid=valid, on_model=on_model))
         if all(unlike):
             held.append(unjudged(claim, min(unlike, key=len)))

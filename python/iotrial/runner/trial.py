@@ -78,7 +78,7 @@ VOIDS_TO_DROP = 20  # without one complete block in between
 
 #: labels by treatment factor
 Fewer = Mapping[str, Sequence[str]]
-#: after so many runs the time is judged, if they take so many seconds each at least
+#: number of runs after which the time is judged, if each takes at least this many seconds
 MOST_FIRST, SLOW_S = 2, 1.0
 #: of the time that is left, for fewer levels: their runs may be longer than the first ones
 SURELY = 0.85
@@ -837,7 +837,7 @@ def _least_rounds(spec: Spec, *, share: float) -> int:
 
 
 def fewer_levels(plan: Plan, spec: Spec, rounds: float) -> Fewer | None:
-    """Return the most levels of which enough blocks fit into the time of so many rounds; None if there are none.
+    """Return the most levels of which enough blocks fit into the time of this number of rounds; None if there are none.
 
     The last level of the last factor goes first, then the last factor: what is typed first is compared first. Labels by
     factor, the reference first; a factor with its reference alone is not varied.
