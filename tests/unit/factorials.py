@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
+import pydoe
 
 from iotrial.design.plan import Plan
 from iotrial.stats.model import Observation, ObservedBlock
@@ -13,6 +14,7 @@ from iotrial.study.model import (
     Better,
     Budget,
     Design,
+    DesignKind,
     Factor,
     LabSpec,
     Level,
@@ -24,6 +26,7 @@ from iotrial.study.model import (
     Workload,
 )
 from iotrial.workloads.files import FilesWork
+from values import replace
 
 SEED = "5eed" * 8
 TIME = Response("w", "wall", "s", Scale.LOG, Better.LOWER, primary=True)
@@ -58,6 +61,15 @@ def study(*factors: Factor, design: Design | None = None, margin: float = 0.05) 
 
 def many(count: int, design: Design) -> Study:
     return study(*(factor(f"f{number:02d}") for number in range(count)), design=design)
+
+
+def stored_definitive(made: Study, ordered: int = 0) -> Plan:
+    """The plan of a stored trial with a definitive screening design, whose first factors have three ordered levels."""
+    rows = pydoe.definitive_screening_design(ordered, len(made.factors) - ordered + 2)
+    texts = ["".join("-0+"[int(code) + 1] for code in row) for row in rows]
+    return Plan.stored(
+        replace(made, design=Design(DesignKind.DEFINITIVE)), SEED, {"controls": True, "design_rows": texts}
+    )
 
 
 def simulated(
