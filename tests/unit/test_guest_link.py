@@ -29,12 +29,12 @@ from iotrial.lab.knob import FileSelection, RunContext, WorkDraft
 from iotrial.lab.place import Place
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe
-from iotrial.runner.file_server import measured
 from iotrial.runner.guest import GuestSpec
 from iotrial.runner.guests import Guests
 from iotrial.runner.outcome import outcome_of
 from iotrial.runner.places import sites_of
 from iotrial.runner.resolve import resolve, served_by
+from iotrial.runner.run import measured
 from iotrial.study.model import LinkSpec, Setting, Study
 from iotrial.study.reader import read_study
 from iotrial.study.work import JobContext, Measured, Work
