@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pydoe
@@ -29,7 +30,6 @@ from iotrial.workloads.files import FilesWork
 from values import replace
 
 SEED = "5eed" * 8
-TIME = Response("w", "wall", "s", Scale.LOG, Better.LOWER, primary=True)
 
 
 def factor(name: str, labels: str = "off on", role: Role = Role.TREATMENT, *, whole: bool = False) -> Factor:
@@ -38,25 +38,40 @@ def factor(name: str, labels: str = "off on", role: Role = Role.TREATMENT, *, wh
     return Factor(name, role, levels, reference=names[0], default=tuple(names), whole_plot=whole)
 
 
-def study(*factors: Factor, design: Design | None = None, margin: float = 0.05) -> Study:
-    return Study(
+def response(name: str, *, workload: str = "w", primary: bool = True) -> Response:
+    """A time, of which less is better."""
+    return Response(workload, name, "s", Scale.LOG, Better.LOWER, primary)
+
+
+def reading(name: str = "w", *, only: Mapping[str, tuple[str, ...]] | None = None, **work: Any) -> Workload:
+    """A workload that reads files of the lab; ``work`` are fields of FilesWork."""
+    return Workload(name, "files", FilesWork(operations=("read",), **work), only=only or {})
+
+
+TIME = response("wall")
+
+
+def study(*factors: Factor, **changes: Any) -> Study:
+    """A study of these factors, in which one file is read and timed, with these fields changed."""
+    base = Study(
         name="many",
         title="",
         question="",
         why="",
-        margin=margin,
+        margin=0.05,
         alpha=0.05,
         lab=LabSpec(),
         budget=Budget(),
         factors=factors,
         fixed=(),
-        workloads=(Workload("w", "files", FilesWork(operations=("read",), files=1, pool=1)),),
+        workloads=(reading(files=1, pool=1),),
         responses=(TIME,),
         claims=(),
         text="",
         origin="test",
-        design=design or Design(),
+        design=Design(),
     )
+    return replace(base, **changes)
 
 
 def many(count: int, design: Design) -> Study:
