@@ -147,7 +147,7 @@ class RestoreError(IotrialError):
 
 
 class NoAnswer(IotrialError):
-    """Nothing can be said about the question (exit status 6): the command fails, or no comparison has an interval."""
+    """Nothing can be said about the question (exit status 6): the command fails, or no comparison has an answer."""
 
     code = "no_answer"
     exit_status = 6

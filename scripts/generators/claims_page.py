@@ -1,7 +1,7 @@
 """The page of all published claims: what the trials of the catalogue say about them (docs/findings.md).
 
-Each question has one row: what was published, what the trial found, and what that says of the claims. A claim that a trial
-could judge has another row below, with its number. The page of its trial says why a claim could not be judged.
+Each question has one row: what was published, what the trial found and where, and what that says of the claims. A claim
+that a trial could judge has another row below, with its number. The page of its trial says why a claim could not be judged.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from iotrial.report.claims import HeldClaim, Outcome
+from iotrial.report.claims import HeldClaim, Outcome, on_model
 from iotrial.report.markdown import escaped, table_row
 from iotrial.report.metrics import words_of
-from iotrial.report.notation import joined, named_level
+from iotrial.report.notation import counted, joined, named_level
 from iotrial.report.phrases import TIME_UNITS, change_numbers
 from iotrial.study.model import Scale, Study
 from iotrial.terminal import escape
 
 ANSWERS = {
     Outcome.CONFIRMED: "The trial finds the same, in size or (if no size was published) in direction.",
-    Outcome.COMPATIBLE: "The interval contains the published number, and much else.",
+    Outcome.COMPATIBLE: "The interval contains the published number, or lies on the published side, and contains much else.",
     Outcome.NOT_CONFIRMED: "The trial excludes the published effect.",
     Outcome.SMALLER: "The direction agrees, the number here is smaller.",
     Outcome.LARGER: "The direction agrees, the number here is larger.",
@@ -35,8 +35,8 @@ _ALIKE_SOURCES = 0.35
 #: the most words of a text that is listed with "and"
 _SHORT = 4
 _WORD = re.compile(r"\S+(?: %\S*)?")
-#: the most claims that the row of a question quotes
-_MOST_QUOTED = 3
+#: studies that try iotrial itself, which is no published question
+OF_THE_TOOL = ("block/model", "matrix/devices", "system/power")
 #: words that say only that a source was published, as all were
 _PUBLISHED = re.compile(r"^(?:A published comparison: |A published |Published )")
 _ABOUT = re.compile(r"^(the claim|it) is (?=about )")
@@ -44,38 +44,49 @@ _ABOUT = re.compile(r"^(the claim|it) is (?=about )")
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A claim with the study that judged it."""
+    """A claim with the study that judged it. ``where``: on what kind of disk or machine, in words."""
 
     study: str
     ran: Study
     held: HeldClaim
+    where: str = ""
 
 
-def claims_page(claims: Sequence[Judged], answers: Mapping[str, str]) -> str:
-    """Return the whole page, ending in a newline. ``answers``: of each study with claims, what its trial found."""
+def claims_page(claims: Sequence[Judged], answers: Mapping[str, str], unanswered: str = "") -> str:
+    """Return the whole page, ending in a newline. ``answers``: of each study with claims, what its trial found.
+    ``unanswered``: a section on what no trial answers.
+    """
+    claims = [one for one in claims if one.study not in OF_THE_TOOL]
     by_outcome = {outcome: [one for one in claims if one.held.outcome is outcome] for outcome in Outcome}
     trials = len({one.study for one in claims})
     sources = _Sources(claims)
     lines = [
         "# The published questions, answered",
         "",
-        f"{len(claims)} comparisons with published claims in {trials} trials of [the catalogue](catalogue.md): "
-        f"{_counted(claims)}.",
+        f"{counted(len(_once(claims)), 'published claim')} in {counted(trials, 'trial')} of [the catalogue](catalogue.md): "
+        f"{_counted(_once(claims))}.",
         "",
-        "Each study was tried once, on the virtual machine that its page names. A claim counts once for each condition.",
-        "Brackets hold the interval; numbers in parentheses are [sources](#sources). A trial *cannot say* whether a claim is",
-        "right where it measured something else than was published, or where its interval is too wide; its page says which.",
-        "[METHOD.md](../METHOD.md) has the rules. `make findings` writes this page.",
-        "",
-        *table_head(("question", "published", "found here", "of the claims")),
+        "Each study was tried once, on the machine that its page names. A claim that several conditions or trials judge counts",
+        "once above, as the first of them that could. Brackets hold the interval; numbers in parentheses are [sources](#sources).",
+        "A trial *cannot say* whether a claim is right where it measured something else than was published, or where its",
+        "interval is too wide; its page says which. A claim about a kind of disk may be judged on a model of that kind:",
+        "*modelled*. [METHOD.md](../METHOD.md) has the rules. `make findings` writes this page.",
     ]
-    for _, group in groupby(claims, key=lambda one: one.study):
-        lines += [_question(list(group), answers, sources)]
+    for family, of_family in groupby(claims, key=lambda one: one.study.partition("/")[0]):
+        lines += [
+            "",
+            f"## {family}",
+            "",
+            *table_head(("question", "published", "found here", "where", "verdict")),
+        ]
+        for _, group in groupby(of_family, key=lambda one: one.study):
+            lines += [_question(list(group), answers, sources)]
     for outcome, text in ANSWERS.items():
         if judged := by_outcome[outcome]:
             lines += ["", f"## {outcome.value.capitalize()}", "", text, ""]
             lines += [*table_head(("published", "found here", "trial"))]
             lines += [_judged(list(group), sources) for _, group in groupby(judged, key=alike)]
+    lines += ["", unanswered] if unanswered else []
     lines += ["", "## Sources", "", *sources.lines()]
     return "\n".join(lines) + "\n"
 
@@ -92,16 +103,24 @@ def _counted(claims: Iterable[Judged]) -> str:
     return ", ".join(f"{outcomes[outcome]} {outcome.value}" for outcome in Outcome if outcomes[outcome])
 
 
+def _once(claims: Sequence[Judged]) -> list[Judged]:
+    """Return each claim once: as the first trial and condition that could judge it says."""
+    found: dict[tuple[str, str], Judged] = {}
+    for one in claims:
+        key = one.held.claim.source, one.held.claim.text
+        if key not in found or found[key].held.outcome is Outcome.CANNOT_SAY:
+            found[key] = one
+    return list(found.values())
+
+
 def _question(group: Sequence[Judged], answers: Mapping[str, str], sources: _Sources) -> str:
-    quoted: list[list[str]] = []
-    for one in group:
-        _added(one.held.claim.text, quoted, _ALIKE_REASONS)
-    texts = [merged(alike_texts) for alike_texts in quoted]
-    more = len(texts) - _MOST_QUOTED
-    published = "; ".join(texts[:_MOST_QUOTED]) + (f"; and {more} more" if more > 0 else "")
-    published += f" ({sources.numbers(one.held for one in group)})"
+    """Return the row of a question. Of several claims it quotes the first that was judged."""
     first = group[0]
-    row = table_row(published, answers[first.study], _counted(group))
+    shown = next((one for one in group if one.held.outcome is not Outcome.CANNOT_SAY), first)
+    more = len({one.held.claim.text for one in group}) - 1
+    published = shown.held.claim.text + (f", and {more} more" if more else "")
+    published += f" ({sources.numbers(one.held for one in group)})"
+    row = table_row(published, answers[first.study], first.where, _counted(group))
     return f"| [{escaped(first.ran.question)}]({_page(first.study)}) {row}"
 
 
@@ -173,7 +192,7 @@ def found(one: Judged) -> str:
         timed = all(response.unit in TIME_UNITS for response in responses)
         than = f"as long as {reference}" if what == "time" else f"the {what} of {reference}"
         text = f"{level} {'takes' if timed else 'has'} {size} times {than} {ends}"
-    return text + (held.condition.behind if held.condition is not None else "")
+    return text + (held.condition.behind if held.condition is not None else "") + on_model(held)
 
 
 def reasons(claims: Sequence[HeldClaim]) -> list[str]:

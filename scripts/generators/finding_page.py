@@ -3,7 +3,8 @@
 The page answers the study's question: the answer, one figure, one table, why, what limits it, and published claims. A
 trial with samples has a second figure, of the machine's activity within runs.
 Everything else is in the packed trial, which ``iotrial report --full`` prints. All of it comes from the trial except
-one section: the explanation is written by hand, in a file next to the packed trial.
+one section: the explanation is written by hand, in a file next to the packed trial. Its numbers are names of what the
+trial measured, which the page fills in (``filled``).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from iotrial.report.findings import strength
 from iotrial.report.markdown import code, escaped, table_lines
 from iotrial.report.matrices import matrix_counts
 from iotrial.report.matrix_figures import matrix_figures
-from iotrial.report.notation import counted, joined, percent, some, utc
+from iotrial.report.notation import counted, joined, percent, quantity, some, utc
 from iotrial.report.rows import EffectRow
 from iotrial.report.run_figures import curves_figure
 from iotrial.report.sentences import ELSEWHERE, SIMULATED, controls_line, which_count
@@ -37,6 +38,8 @@ from iotrial.report.series import arms_of
 from iotrial.report.trial_blocks import below_one, effect_table, rank_of
 from iotrial.report.within import KINDS, WithinPanel, within_of
 from iotrial.store.model import objects_in
+from iotrial.study import catalogue
+from iotrial.study.model import Study
 from iotrial.terminal import escape
 from iotrial.units import format_duration
 
@@ -65,6 +68,8 @@ _BRIEF = (
 )
 #: sizes of a count in brackets: "faster in 2 (most: -8.2 % [-13.2, -4.3], workload bulk)"
 _SIZES = re.compile(r"(?<=\d|s) \((?!within)(?:most: )?[-+.\d]+ (?:%|times)[^()]*\)")
+#: a number of the trial, in an explanation written by hand
+_MEASURED = re.compile(r"\{([^{}]+)\}")
 NO_MECHANISM = "*Nobody has written down yet why.*"
 #: from a page to the folder of the documentation
 _DOCS = "../.."
@@ -168,7 +173,13 @@ def _lines(
     answer = figure_shown.sentence if figure_shown is not None and document.matrices else summary.answer
     if document.facts:
         answer = f"The tables below show it for each call. Counted: {answer}"
-    yield from (f"# {escaped(document.trial.header.study.question)}", "", f"**{escaped(answer)}**", "")
+    name = packed.removeprefix("docs/catalogue/").removesuffix(".iotrial")
+    yield from (
+        f"# {escaped(question_of(document.trial.header.study, name))}",
+        "",
+        f"**{escaped(answer)}**",
+        "",
+    )
     if summary.risk:
         yield from (f"⚠ {escaped(summary.risk)}", "")
     if len(document.primary) > MOST_ROWS and len(summary.by_level) > 1 and not document.facts:
@@ -179,12 +190,44 @@ def _lines(
     yield from _tables(document)
     if curves_shown is not None:
         yield from (f"![Activity during a run]({curves})", "", escaped(curves_shown.reading), "")
-    yield from ("## Why", "", (mechanism or NO_MECHANISM).strip(), "")
+    yield from ("## Why", "", filled(mechanism or NO_MECHANISM, document).strip(), "")
     yield from ("## Limits", "", *(f"- {escaped(text)}" for text in _limits(document, changed=changed)), "")
     if document.claims:
         yield from ("## Published claims", "", *_claims(document), "")
     yield from (f"Everything that was measured: {code(f'iotrial report {packed} --full')}", "")
     yield f"Repeat the trial: {code(document.rerun)}"
+
+
+def filled(text: str, document: Document) -> str:
+    """Replace each ``{metric | level | condition ...}`` by what the trial measured: the median, or "lowest to highest" of
+    several. A part names a treatment, a level of it, a workload or a condition. Raises ValueError if nothing matches.
+    """
+
+    def measured(match: re.Match[str]) -> str:
+        metric, *parts = (part.strip() for part in match[1].split("|"))
+        rows = [
+            row
+            for row in document.evidence
+            if row.metric == metric
+            and all(
+                part
+                in (
+                    row.treatment,
+                    *row.treatment.split("+"),
+                    *row.condition.labels.values(),
+                    row.condition.workload,
+                )
+                for part in parts
+            )
+        ]
+        if not rows:
+            raise ValueError(f"no run has {match[0]}")
+        unit = "1" if rows[0].unit == "requests" else rows[0].unit
+        low, high = (quantity(end(row.value for row in rows), unit) for end in (min, max))
+        number, _, of_low = low.partition(" ")
+        return low if low == high else f"{number if high.endswith(f' {of_low}') else low} to {high}"
+
+    return _MEASURED.sub(measured, text)
 
 
 def _how_sure(document: Document) -> str:
@@ -301,6 +344,27 @@ def _machine(document: Document) -> str:
     again = times_continued(document.data)
     when = f"{began}, continued {again}" if again else began
     return f"One trial, {when}, on a {kind} ({what}); {_places(document, guest=guest)}."
+
+
+def where(document: Document) -> str:
+    """Return in two words what the trial ran on: a modelled disk, an emulated guest, a virtual disk or an own one."""
+    header = document.trial.header
+    if any(one.get("modelled") for one in objects_in(header.lab, "places")):
+        return "modelled disk"
+    if header.lab.get("kind") == "guest":
+        return "emulated guest"
+    return "virtual disk" if header.host.get("virtual") else "own disk"
+
+
+def question_of(study: Study, name: str) -> str:
+    """Return the question of a study, as the catalogue asks it today: one that promised more than was run is narrower.
+
+    A further trial of a study, under a longer ``name``, has the rest of that name in parentheses.
+    """
+    known = study.name in catalogue.names() and study.origin == study.name
+    question = catalogue.find(study.name).question if known else study.question
+    further = name.removeprefix(study.name).strip("-") if name.startswith(study.name) else ""
+    return f"{question} ({further})" if further else question
 
 
 def _places(document: Document, *, guest: bool) -> str:

@@ -85,7 +85,7 @@ def test_it_chooses_for_a_recorded_application(
         trace.op("read", handle=handle, at=number * 4096, length=4096)
     before, held = settings(mounted), contents(mounted)
     found = best(
-        "--over", "block.read_ahead_kb=1024", "--replay", str(trace.write(tmp_path / "app.iotrace")), "--timing",
+        "block.read_ahead_kb=1024", "--replay", str(trace.write(tmp_path / "app.iotrace")), "--timing",
         "flat-out", "--in", str(mounted), "--cache", "cold", "--time", "30 s", "--margin", "20 %", "--yes",
     )  # fmt: skip
     assert found["verdict"] == "change", found
@@ -193,7 +193,7 @@ def test_the_schedulers_own_settings_depend_on_it_and_come_back(state: Path, dea
     queue = queue_of(deadline).resolve()
     script = f"cat f00*; cat {queue}/scheduler {queue}/iosched/fifo_batch 2>/dev/null; true"
     best(
-        "--over", "block.scheduler=none,mq-deadline", "--over", "fifo_batch=1,32", "--in", str(deadline), "--yes",
+        "block.scheduler=none,mq-deadline", "fifo_batch=1,32", "--in", str(deadline), "--yes",
         "--cache", "cold", "--time", "15 s", "--", "sh", "-c", script,
     )  # fmt: skip
     assert settings(deadline) == before
@@ -260,6 +260,8 @@ def test_a_study_of_the_catalogue_chooses_among_its_factors(state: Path, disk_fo
         (("block/readahead", "--", "true"), "both a study"),
         (("--over", "block.read_ahead_kb=764", "--", "true"), "today's value"),
         (("--over", "nosuch=1,2", "--", "true"), "nosuch"),
+        (("nosuch=1,2", "--", "true"), "nosuch"),
+        (("mount/atime", "mount/other"), "neither a second study"),
         (("--over", "mount.atime=relatime if scheduler=bfq", "--", "true"), "no level bfq"),
         (("--over", "mkfs.option=-O x,-O y", "--", "true"), "in place"),
         (("mount/atime", "--over", "nosuch"), "no such factor"),

@@ -138,6 +138,9 @@ def test_a_playbook_for_ansible_has_files_handlers_and_a_variable_for_the_disk(
         run("apply", "--ansible", "--in", "/data", of=trial("swappiness", "ahead")).output
     )
     written = [task for task in play["tasks"] if "ansible.builtin.copy" in task]
+    assert not any(
+        "iotrial revert" in task["ansible.builtin.copy"]["content"] for task in written
+    )  # it knows nothing of it
     copied = {
         task["ansible.builtin.copy"]["dest"]: task["ansible.builtin.copy"]["content"] for task in written
     }

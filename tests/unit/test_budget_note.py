@@ -6,9 +6,10 @@ import re
 
 from iotrial.design.plan import Plan
 from iotrial.runner.quick_study import Wish, setting_of, study_text
-from iotrial.runner.trial import budget_note
+from iotrial.runner.trial import budget_note, fewer_levels
 from iotrial.stats.analyse import Spec
 from iotrial.study.reader import read_study
+from iotrial.study.select import with_levels
 from iotrial.units import parse_duration
 
 SEED = "00112233445566778899aabbccddeeff"
@@ -36,7 +37,7 @@ def test_the_time_to_give_is_enough() -> None:
 def test_fewer_levels_that_fit_are_named_as_the_command_line_takes_them() -> None:
     note = note_of("vm.swappiness=10,60,90,100", rounds=5)
     assert note is not None
-    found = re.search(r"fewer levels: (\S+)$", note)
+    found = re.search(r"or --fewer: (\S+) first$", note)
     assert found is not None, note
     fewer = setting_of(found[1])
     assert fewer.values == ("10", "60", "90", "100")[: len(fewer.values)]
@@ -47,4 +48,29 @@ def test_fewer_levels_that_fit_are_named_as_the_command_line_takes_them() -> Non
 def test_two_levels_can_only_have_more_time() -> None:
     note = note_of("vm.swappiness=10,60", rounds=2)
     assert note is not None
-    assert "fewer levels" not in note
+    assert "fewer" not in note
+
+
+def test_of_several_settings_what_was_named_first_is_kept_and_the_rest_held_at_the_reference() -> None:
+    text = study_text(
+        Wish(
+            settings=("vm.swappiness=10,60,90", "vm.vfs_cache_pressure=50,100"),
+            parameters=(),
+            commands=(("true",),),
+        )
+    )
+    study = read_study(text, "the command line", trusted=True)
+    plan = Plan(study, SEED)
+    spec = Spec.from_plan(plan)
+    found = fewer_levels(plan, spec, 5)
+    assert found is not None
+    assert found == {"swappiness": ("10", "60"), "vfs_cache_pressure": ("50",)}
+    less = with_levels(study, found, time_s=60.0)
+    assert [(f.name, f.default) for f in less.treatment_factors] == [("swappiness", ("10", "60"))]
+    assert [(one.value, dict(one.options)) for one in less.fixed] == [
+        ("50", {"key": "vm.vfs_cache_pressure"})
+    ]
+    fitting = Spec.from_plan(shorter := Plan(less, SEED))
+    runs, fewer_runs = (len(one.block(one.conditions[0], 0).runs) for one in (plan, shorter))
+    assert budget_note(shorter, fitting, round_s=1.0, rounds=5 * runs // fewer_runs, spent_s=0.0) is None
+    assert fewer_levels(plan, spec, 2) is None  # nothing fits

@@ -1,10 +1,14 @@
-"""An answer in the index of the catalogue is shorter than on its page, with the same numbers."""
+"""Texts of the catalogue: an answer in the index is shorter than on its page, with the same numbers; an explanation
+has the numbers of its trial."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from generators.finding_page import answer_in_brief
+from generators.finding_page import answer_in_brief, filled
+from iotrial.report.opening import packed_document
 
 
 @pytest.mark.parametrize(
@@ -49,3 +53,14 @@ from generators.finding_page import answer_in_brief
 )
 def test_an_answer_in_brief_keeps_verdicts_and_the_first_size(answer: str, brief: str) -> None:
     assert answer_in_brief(answer) == brief
+
+
+@pytest.mark.slow
+def test_an_explanation_has_the_numbers_of_its_trial_and_no_others() -> None:
+    made = packed_document(Path(__file__).parents[2] / "docs" / "catalogue" / "nas" / "limits.iotrial")
+    assert filled("{rate | 1 Gbit/s} and {nas_cpu | 1 Gbit/s | 2 | read}.", made) == (
+        "38.9 to 53.6 MiB/s and 90 ms."
+    )
+    for missing in ("{no_such_metric}", "{rate | 10 Gbit/s}"):
+        with pytest.raises(ValueError, match="no run has"):
+            filled(missing, made)

@@ -27,7 +27,7 @@ def judged(name: str, found: Effect, one: Claim) -> Judged:
 
 
 def cannot(name: str, question: str, one: Claim, why: str) -> Judged:
-    return Judged(name, study(question=question), unjudged(one, (why,)))
+    return Judged(name, study(question=question), unjudged(one, (why,)), "virtual disk")
 
 
 def page(found: list[Judged]) -> str:
@@ -69,7 +69,7 @@ def test_a_large_effect_is_a_multiple_and_not_a_percentage() -> None:
     assert r"mode 0444 takes 5.0 times as long as 0777 \[2.4, 8.5\]" in text
 
 
-def test_each_question_has_a_row_with_what_was_published_what_was_found_and_the_outcomes() -> None:
+def test_each_question_has_a_row_with_what_was_published_what_was_found_where_and_the_outcomes() -> None:
     found = [
         cannot("raid/a", "Is raid faster?", claim("reads at 100 MB/s"), DISK),
         cannot("raid/a", "Is raid faster?", claim("writes at 50 MB/s"), DISK),
@@ -77,17 +77,34 @@ def test_each_question_has_a_row_with_what_was_published_what_was_found_and_the_
     ]
     text = page(found)
     (row,) = lines_with(text, "[Is raid faster?](catalogue/raid/a.md)")
-    published = "reads at 100 MB/s; writes at 50 MB/s (1)"
-    assert (
-        row == f"| [Is raid faster?](catalogue/raid/a.md) | {published} | answer of raid/a | 2 cannot say |"
-    )
+    published = "reads at 100 MB/s, and 1 more (1)"
+    link = "[Is raid faster?](catalogue/raid/a.md)"
+    assert row == f"| {link} | {published} | answer of raid/a | virtual disk | 2 cannot say |"
     assert "1 confirmed, 2 cannot say." in text
 
 
-def test_of_many_claims_a_row_quotes_three_and_counts_the_rest() -> None:
-    texts = ("reads at 9", "is silent", "needs no fan", "costs less", "lasts longer")
-    text = page([cannot("raid/a", "Is raid faster?", claim(one), DISK) for one in texts])
-    assert "| reads at 9; is silent; needs no fan; and 2 more (1) |" in text
+def test_a_row_quotes_the_claim_that_was_judged() -> None:
+    found = [
+        cannot("raid/a", "Q?", claim("reads at 9"), DISK),
+        judged("raid/a", FASTER, claim("mode 0444 is faster")),
+        cannot("raid/a", "Q?", claim("needs no fan"), DISK),
+    ]
+    assert "| mode 0444 is faster, and 2 more (1) |" in page(found)
+
+
+def test_a_claim_of_two_trials_counts_once_as_the_one_that_could_judge_it() -> None:
+    one = claim("mode 0444 is faster")
+    found = [cannot("raid/a", "Q?", one, DISK), judged("raid/b", FASTER, one)]
+    assert page(found).splitlines()[2].endswith("1 confirmed.")
+    assert page(found[::-1]).splitlines()[2].endswith("1 confirmed.")
+
+
+def test_a_study_of_the_tool_itself_is_no_published_question() -> None:
+    text = page(
+        [judged("block/model", FASTER, claim("it is")), judged("raid/b", FASTER, claim("so is this"))]
+    )
+    assert "block/model" not in text
+    assert text.splitlines()[2].startswith("1 published claim")
 
 
 def test_every_source_has_one_number_and_similar_sources_of_a_study_share_it() -> None:

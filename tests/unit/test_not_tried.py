@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from factorial_trials import conducted
 
+from iotrial.cli.finish import EXIT_NO_ANSWER, status_of
 from iotrial.design.plan import Plan
-from iotrial.report.document import Document
+from iotrial.report.document import Document, build_document
 from iotrial.report.live import verdict_line
 from iotrial.report.phrases import reason_in_words
 from iotrial.report.progress import effect_lines
 from iotrial.runner.trial import is_decided
-from iotrial.stats.analyse import Spec
+from iotrial.stats.analyse import Spec, analyse
 from iotrial.stats.model import Conclusion, Effect
 from iotrial.store.model import TrialData
 from iotrial.store.not_tried import without_not_tried
@@ -96,7 +97,7 @@ def decided(text: str, *, blocks: int, wall_s: float) -> bool:
 @pytest.mark.parametrize(("factor", "name"), [(EXPIRE, "vm.dirty_expire_centisecs"), (COMMIT, "commit")])
 def test_short_runs_have_not_tried_a_period(factor: tuple[str, str], name: str) -> None:
     found = judged(factor, wall_s=0.062, evidence=WRITES)
-    assert found.conclusion is Conclusion.UNDECIDED
+    assert found.conclusion is Conclusion.NOT_TRIED
     assert reason_in_words(str(found.reason)) == (
         f"not tried: runs of 62 ms are shorter than the 1 s of {name}; "
         f"a run must last at least 2 min to feel both levels"
@@ -118,7 +119,7 @@ def test_runs_longer_than_a_period_that_write_are_equivalent(factor: tuple[str, 
 )
 def test_long_runs_that_write_nothing_have_not_tried_it(factor: tuple[str, str], why: str) -> None:
     found = judged(factor, wall_s=300.0, evidence=NOTHING)
-    assert (found.conclusion, found.reason) == (Conclusion.UNDECIDED, why)
+    assert (found.conclusion, found.reason) == (Conclusion.NOT_TRIED, why)
 
 
 @pytest.mark.parametrize(
@@ -209,3 +210,20 @@ def test_huge_pages_are_not_tried_by_a_process_that_gets_none(
     found = judged(HUGE_PAGES, wall_s=wall_s, evidence=evidence)
     assert found.conclusion.equivalent is tried
     assert found.reason == (None if tried else "not tried: no run got a huge page")
+
+
+@pytest.mark.parametrize("factors", [1, 2])
+def test_the_answer_is_not_tried_with_how_long_a_run_must_be_and_not_undecided(factors: int) -> None:
+    second = '[[factor]]\nname = "other"\nknob = "sysctl"\nkey = "vm.dirty_writeback_centisecs"\nlevels = ["100", "12000"]\n'
+    data = conducted(
+        text(*EXPIRE, more=second if factors == 2 else ""), lambda _: 0.0, blocks=60, sd=0.005
+    ).data
+    data = measured(data, wall_s=0.062, evidence=WRITES)
+    spec = Spec.from_plan(Plan(data.trial.header.study, data.trial.header.seed))
+    made = build_document(data, without_not_tried(data, analyse(spec, data.blocks)))
+    said = made.summary.headline
+    assert "not tried: runs of 62 ms are shorter" in said
+    assert "a run must last at least 2 min" in said
+    assert "undecided" not in said.lower()
+    assert "remain possible" not in said
+    assert status_of(made, ()) == EXIT_NO_ANSWER

@@ -14,10 +14,14 @@ from factorial_trials import conducted
 from factorials import SEED, factor, study
 from rich.console import Console
 
+import iotrial
 import program
 from iotrial.cli.finish import EXIT_FAIL_IF, status_of
 from iotrial.design.model import Condition
 from iotrial.design.plan import Plan
+from iotrial.report.analysed import analysed
+from iotrial.report.comparing import compare
+from iotrial.report.comparison import Agreement, primary
 from iotrial.report.document import Document
 from iotrial.report.interactions import OnlyTogether, adjust, only_together, together_sentence
 from iotrial.report.jsonreport import report_json
@@ -26,6 +30,7 @@ from iotrial.report.sentences import Tone
 from iotrial.stats.analyse import analyse, cell_effects
 from iotrial.stats.model import Observation, ObservedBlock
 from iotrial.stats.spec import Spec
+from values import replace
 
 TWO_BY_TWO = study(factor("age"), factor("interval"))
 
@@ -160,3 +165,29 @@ def test_an_average_stays_the_answer_where_the_cells_agree() -> None:
     made = conducted(TWO_BY_TWO, lambda t: -1.0 * (t["age"] == "on") + 0.5 * (t["interval"] == "on"))
     assert not any(row.cells for row in made.effects)
     assert "Age on is faster than off: it takes 63 % less time" in made.summary.headline
+
+
+def test_library_comparison_and_history_have_the_cells_and_no_verdict_of_the_average() -> None:
+    """The same two trials for all three: age on halves the time with interval on, and costs a quarter without."""
+    times = {("off", "off"): 1.0, ("on", "off"): 1.25, ("off", "on"): 1.0, ("on", "on"): 0.5}
+    made = conducted(TWO_BY_TWO, lambda t: math.log(times[t["age"], t["interval"]]))
+    trial = iotrial.Trial(made.trial, lambda: made, number=None)
+    of_age = [one for one in trial.effects if one.factor == "age" and one.primary]
+    assert {one.conclusion.value for one in of_age if one.kind == "main"} == {"varies"}
+    cells = {one.condition["interval"]: one.conclusion.value for one in of_age if one.kind == "cell"}
+    assert cells == {"on": "faster", "off": "slower"}
+    spec = Spec.from_plan(Plan(TWO_BY_TWO, SEED, controls=True))
+    halved = analyse(replace(spec, alpha=spec.alpha / 2), made.data.blocks)
+    summaries = [replace(analysed(made, halved, share=2), id=name) for name in ("a", "b")]
+    comparison = compare(summaries)
+    assert {row.like.kind for row in primary(comparison)} == {"cell"}
+    assert {row.shared_words for row in primary(comparison) if row.like.factor == "age"} == {
+        "faster",
+        "slower",
+    }
+    for row in (row for row in comparison.rows if row.like.kind == "main"):
+        assert row.agreement is Agreement.OPEN
+    first = summaries[0].effects[0]  # what the history of the study shows at first
+    assert (first.kind, first.condition) == ("cell", {"interval": "off"})
+    wide = next(one for one in made.effects if one.effect.factor == "age" and one.cells).cells[0].effect
+    assert first.low is not None and wide.low is not None and first.low <= wide.low  # at half of alpha

@@ -7,11 +7,15 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from report_fixtures import effect, study
 from scipy import stats
 
-from iotrial.stats.model import Left
+from iotrial.report.best import candidate, race_finding
+from iotrial.stats.model import Left, Place, Race, Verdict
 from iotrial.stats.race import MOST_FAILURES, Rules, loss
 from iotrial.stats.race import race as standings
+from iotrial.study.model import Factor, Level, Role, Setting
+from values import replace
 
 ALPHA, MARGIN = 0.05, math.log1p(0.05)
 RULES = Rules(ALPHA, MARGIN, 1.0)
@@ -166,3 +170,57 @@ def test_a_loss_that_is_not_shown_to_be_within_the_margin_has_no_bound() -> None
     assert loss(values, 0, RULES, 1, apart_from=[2]) == 0.0
     values[2, 4:] = np.nan
     assert loss(values, 0, RULES, 1) == math.inf
+
+
+TWO = {"one": (("block.read_ahead_kb", "16"),), "other": (("block.nomerges", "1"),)}
+FACTOR = Factor(
+    "settings",
+    Role.TREATMENT,
+    tuple(
+        Level(label, tuple(Setting(knob, value) for knob, value in settings))
+        for label, settings in (("today", ()), *TWO.items(), ("both", TWO["one"] + TWO["other"]))
+    ),
+    "today",
+    ("today", "one", "other", "both"),
+)
+
+
+def unfinished(ratios: dict[str, float]) -> Race:
+    """Return a race that the end of the time cut short: all its arms may still be the best."""
+    places = [Place("today", 8, None), *(Place(arm, 8, math.log(ratio)) for arm, ratio in ratios.items())]
+    return Race("workload=probe", "wall", "today", tuple(places), 8, over=False)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "chosen"),
+    [
+        ({"one": 0.45, "other": 1.0, "both": 0.42}, "one"),  # the other is noise: fewer arms to confirm
+        ({"one": 0.7, "other": 0.7, "both": 0.5}, "both"),  # both take part
+        ({"one": 1.1, "other": 1.0, "both": 1.2}, None),
+    ],
+)
+def test_an_unfinished_race_confirms_the_fewest_changes_with_most_of_the_gain(
+    ratios: dict[str, float], chosen: str | None
+) -> None:
+    asked = replace(study(), factors=(FACTOR,))
+    assert candidate(asked, unfinished(ratios)) == chosen
+
+
+def test_an_unfinished_race_says_what_it_has_shown_and_not_that_today_may_be_best() -> None:
+    asked = replace(study(), factors=(FACTOR,))
+    shown = {"factor": "settings", "reference": "today"}
+    effects = [
+        effect(Verdict.FASTER, 0.48, 0.40, 0.54, level="one", **shown),
+        effect(Verdict.INCONCLUSIVE, 1.0, 0.8, 1.2, level="other", **shown),
+        effect(Verdict.FASTER, 0.43, 0.33, 0.45, level="both", **shown),
+    ]
+    raced = unfinished({"one": 0.48, "other": 1.0, "both": 0.43})
+    said = race_finding(raced, effects, asked, margin=0.05)
+    assert (
+        said
+        == "partial answer: with one, it takes 52 % less time than today [-60, -46]; 2 others may be better"
+    )
+    nothing = [replace(one, verdict=Verdict.INCONCLUSIVE) for one in effects]
+    assert race_finding(raced, nothing, asked, margin=0.05).startswith(
+        "undecided: of 4 settings, 4 may still"
+    )

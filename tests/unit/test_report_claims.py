@@ -7,8 +7,10 @@ from report_fixtures import CONDITIONS, document, effect, study
 
 from iotrial.report.claims import HeldClaim, Outcome, grouped, hold_claims
 from iotrial.report.conditions import Conditions
-from iotrial.stats.model import Effect, Verdict
+from iotrial.report.interactions import Split
+from iotrial.stats.model import Effect, MeanRatio, Verdict
 from iotrial.study.model import Claim, Says, Scale
+from values import replace
 
 PUBLISHED = Claim("a blog", "mode 444 reads 12 % faster", "mode", "0444", "0777", 0.89)
 
@@ -188,3 +190,54 @@ def test_an_invalid_trial_confirms_nothing() -> None:
     effects = [effect(Verdict.FASTER, 0.53, 0.50, 0.56, condition=CONDITIONS[0])]
     made = document(effects, of=study(claims=[claimed(0.54)]), valid=False)
     assert made.claims[0].outcome is Outcome.CANNOT_SAY
+
+
+@pytest.mark.parametrize(
+    ("ratio", "found", "outcome"),
+    [
+        (0.80, effect(Verdict.FASTER, 0.53, 0.50, 0.56), Outcome.CONFIRMED),  # the direction
+        (0.40, effect(Verdict.FASTER, 0.53, 0.50, 0.56), Outcome.CONFIRMED),
+        (1.20, effect(Verdict.FASTER, 0.53, 0.50, 0.56), Outcome.CANNOT_SAY),
+        (1.00, effect(Verdict.FASTER, 0.53, 0.50, 0.56), Outcome.CANNOT_SAY),
+        (0.80, effect(Verdict.EQUIVALENT, 1.001, 0.992, 1.010), Outcome.CANNOT_SAY),
+        (1.00, effect(Verdict.EQUIVALENT, 1.001, 0.992, 1.010), Outcome.CONFIRMED),
+    ],
+)
+def test_work_of_another_size_says_a_direction_and_nothing_else(
+    ratio: float, found: Effect, outcome: Outcome
+) -> None:
+    one = held(replace(claimed(ratio), scale="1/128 of the size"), found)
+    assert one.outcome is outcome
+    assert "the work here is 1/128 of the size" in one.why
+
+
+def test_nothing_is_contradicted_without_a_plain_word_and_means_that_agree() -> None:
+    claim = replace(claimed(None), says=Says.FASTER)
+    plain = effect(Verdict.SLOWER, 1.3, 1.1, 1.5)
+    assert held(claim, plain).outcome is Outcome.CONTRADICTED
+    unseen = held(claim, replace(plain, plain_beyond=0.2))  # the injected slowdown was not seen yet
+    assert unseen.outcome is Outcome.CANNOT_SAY
+    assert "not plainly" in unseen.why
+    other = held(claim, replace(plain, mean_ratio=MeanRatio(0.8, 1.3, 0.01, differs=True)))
+    assert other.outcome is Outcome.CANNOT_SAY
+    assert "the mean runs differ the other way" in other.why
+
+
+def test_the_cells_of_an_interaction_are_compared_and_not_their_average() -> None:
+    average = effect(Verdict.FASTER, 0.8, 0.75, 0.85)
+    cells = tuple(
+        (at, replace(effect(verdict, value, low, high), kind="cell"))
+        for at, verdict, value, low, high in (
+            ("off", Verdict.FASTER, 0.5, 0.45, 0.55),
+            ("on", Verdict.SLOWER, 1.3, 1.2, 1.4),
+        )
+    )
+    claim = replace(claimed(None), says=Says.FASTER)
+    found = hold_claims(
+        [claim], [average], Conditions(study()), margin=0.03, apart=[Split(average, "cache", cells)]
+    )
+    assert [(one.outcome, one.ratio) for one in found] == [
+        (Outcome.CONFIRMED, 0.5),
+        (Outcome.CONTRADICTED, 1.3),
+    ]
+    assert "off" in (found[0].condition or pytest.fail()).text

@@ -163,6 +163,8 @@ def test_a_claim_of_a_direction_has_no_number() -> None:
     error = _complaint(WHOLE.replace("\nratio = ", '\nsays = "faster"\nratio = ', 1))
     assert "cannot have a ratio or value" in error.message
     assert 'expected one of "faster"' not in error.message
+    tolerated = _complaint(WHOLE.replace("\nratio = ", "\ntolerance = 2\nratio = ", 1))
+    assert "only a claim of a value has a tolerance" in tolerated.message
     misspelt = _complaint(WHOLE.replace("\nratio = ", '\nsays = "quicker"\n# ', 1))
     assert "faster" in str(misspelt)
 

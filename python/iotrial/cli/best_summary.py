@@ -13,7 +13,7 @@ from msgspec import Meta
 from iotrial.cli.output import tell
 from iotrial.documents import Amount, Count, JsonDocument, JsonObject, json_text
 from iotrial.knobs.declaration import Safety, consequence_of
-from iotrial.report.best import race_rows
+from iotrial.report.best import effects_of, race_rows
 from iotrial.report.durability import level_verdict
 from iotrial.report.notation import capitalised, counted
 from iotrial.report.phrases import size_of
@@ -43,8 +43,27 @@ class Outcome:
 
     @property
     def sentence(self) -> str:
-        """The recommendation."""
-        return self.trials[-1].summary.headline if self.trials else "Nothing was measured."
+        """The recommendation; if the confirmation is open, what the race has shown comes first.
+
+        Whether another setting may be better is said if the race was not over.
+        """
+        if not self.trials:
+            return "Nothing was measured."
+        last = self.trials[-1].summary.headline
+        raced = self.raced
+        if raced is None or raced is self.trials[-1] or self.confirmed is None:
+            return last
+        race, effect = raced.analysis.races[0], self.confirmed.effect
+        if self.choice is not None and not race.over:
+            return f"{last} The race was not over: another setting may be better still."
+        effects = effects_of(race, raced.analysis.effects)
+        shown = any(one.conclusion.improves for one in effects.values())
+        return f"{raced.summary.answer} Fresh blocks: {last}" if shown and effect.conclusion.open else last
+
+    @property
+    def raced(self) -> Document | None:
+        """The last race."""
+        return next((one for one in reversed(self.trials) if one.analysis.races), None)
 
 
 class Recommended(JsonObject, frozen=True):
@@ -93,7 +112,7 @@ def print_outcome(outcome: Outcome, *, as_json: bool) -> None:
 
 def _race_table(outcome: Outcome) -> Iterator[str]:
     """Yield the last race as a table."""
-    raced = next((one for one in reversed(outcome.trials) if one.analysis.races), None)
+    raced = outcome.raced
     if raced is None:
         return
     yield ""
@@ -127,7 +146,7 @@ def _lines(outcome: Outcome) -> Iterator[str]:
     trials = f"trial {numbers[0]}"
     if len(numbers) > 1:
         trials = f"trials {numbers[0]} {'and' if len(numbers) == 2 else 'to'} {numbers[-1]}"
-    yield f"The price: {counted(runs, 'run')} in {format_duration(seconds)} ({trials})."
+    yield f"Cost: {counted(runs, 'run')} in {format_duration(seconds)} ({trials})."
     if outcome.confirmed is not None and outcome.confirmed.partial:
         only = "".join(f" --only {shlex.quote(row.setting)}" for row in settings)
         yield f"To use them all the same: `iotrial apply {numbers[-1]}{only}`."

@@ -195,13 +195,13 @@ def conclude(store: Store, ended: Ended, outputs: Outputs) -> int:
 
 def status_of(document: Document, fail_if: tuple[str, ...]) -> int:
     """Return 0 whatever the verdict, 3 for an invalid trial, 4 if a main effect meets ``--fail-if`` or a guard stopped it, 6
-    if no comparison has an interval."""
+    if no comparison has an interval, or no run could feel any setting."""
     if document.data.guarded:
         return EXIT_FAIL_IF
     if not document.valid:
         return EXIT_INVALID
     main = [one for row in document.primary if row.effect.kind == "main" for one in row.answers]
-    if all(effect.low is None and effect.high is None for effect in main):
+    if all(effect.not_tried or (effect.low is None and effect.high is None) for effect in main):
         return EXIT_NO_ANSWER
     verdicts = {effect.verdict.value for effect in main}
     return EXIT_FAIL_IF if verdicts & set(fail_if) else 0

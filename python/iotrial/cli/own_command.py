@@ -205,6 +205,7 @@ own_command_options = with_options(
 #: options of ``run`` that these verbs have too, with the same meaning
 _SHARED = (
     "on", "copy_from", "size", "time", "margin", "alpha", "blocks", "seed", "precise", "no_stop", "no_controls", "yes",
+    "fewer",
 )  # fmt: skip
 
 

@@ -17,8 +17,8 @@ from iotrial.lab.in_place import holding_of
 from iotrial.ownership import invoking_user
 from iotrial.report.notation import counted
 from iotrial.report.safety import study_safety_lines
+from iotrial.runner.checked_work import checked_workloads, why_not
 from iotrial.runner.command_user import command_user
-from iotrial.runner.durability_pass import checked_workloads, why_not
 from iotrial.runner.places import Where
 from iotrial.runner.resolve import Resolved
 from iotrial.runner.same_disk import sharing

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -13,6 +13,8 @@ from msgspec import structs
 from iotrial.cli.options import named_value
 from iotrial.design.plan import seed_from_user
 from iotrial.errors import RequestError
+from iotrial.lab.guard import Consent, consent
+from iotrial.runner.places import Where
 from iotrial.runner.resolve import resolve
 from iotrial.runner.today import with_today
 from iotrial.store.model import TrialHeader
@@ -31,11 +33,6 @@ if TYPE_CHECKING:
     from iotrial.runner.resolve import Resolved
     from iotrial.study.model import Study
 
-
-from collections.abc import Sequence
-
-from iotrial.lab.guard import Consent, consent
-from iotrial.runner.places import Where
 
 # Parse the location of each place from the command line.
 
@@ -182,12 +179,14 @@ class RunRequest:
     copy_from: str | None = None
     #: agrees to changes of a machine in use
     yes: bool = False
+    #: compares fewer levels if the time is too short for all
+    fewer: bool = False
 
 
 #: options that are fields of the same name
 _FIELDS = (
     "full", "lab", "disk", "on", "size", "time", "blocks", "margin", "alpha", "no_stop", "precise", "trust", "foreign", "yes",
-    "like",
+    "like", "fewer",
 )  # fmt: skip
 
 

@@ -91,6 +91,13 @@ def settings(ctx: click.Context, incomplete: str) -> Iterator[Item]:
     yield from _named_levels(incomplete, sorted(known_settings()), levels_of, "knob")
 
 
+def _to_choose_from(ctx: click.Context, incomplete: str) -> Iterator[Item]:
+    """Yield what ``best`` chooses from: settings, or the name of a study."""
+    yield from settings(ctx, incomplete)
+    if AFTER not in ctx.meta:
+        yield from studies(ctx, incomplete)
+
+
 def _named_levels(
     incomplete: str, names: Iterable[str], levels_of: Callable[[str], Iterable[str]], what: str
 ) -> Iterator[Item]:
@@ -194,6 +201,7 @@ _OFFERS: dict[str, Offer] = {
     "workload": workload_kinds,
     "sets": partial(levels, role="treatment"),
     "settings": settings,
+    "best settings": _to_choose_from,
     "conditions": partial(levels, role="condition"),
     "trial": trials,
     "trials": trials,

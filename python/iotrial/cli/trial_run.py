@@ -16,6 +16,7 @@ from iotrial.runner.planning import default_folder, make_plan
 from iotrial.runner.start import Ended, Engine, begin
 from iotrial.runner.trial import Limits
 from iotrial.store import Store
+from iotrial.study.select import with_levels
 
 if TYPE_CHECKING:
     from iotrial.study.model import Study
@@ -39,6 +40,10 @@ def run_trial(
     store, ended = carry_out(
         study, request, quiet=outputs.as_json, page=outputs.page, sample_s=sample_s, options=options
     )
+    while ended.fewer is not None:
+        labels, left_s = ended.fewer
+        study = with_levels(study, labels, time_s=left_s)
+        store, ended = carry_out(study, request, quiet=outputs.as_json, agreed=True)
     return conclude(store, ended, outputs)
 
 
@@ -67,6 +72,7 @@ def carry_out(
         budget.blocks,
         stop_when_decided=not request.no_stop,
         report_s=None if engine is not None else PAGE_S if page else REPORT_S,
+        fewer=request.fewer,
     )
     folder = default_folder(resolved, request.on)
     if not agreed:

@@ -102,7 +102,7 @@ class Declaration:
     (the key in a study that addresses it, such as ``key`` or ``variable``; None if it needs none), ``open_levels`` (text for
     a range that cannot be listed), ``LEVELS`` (the values, if they are the same everywhere), ``rank`` (order within the
     stage), ``consequence`` (what the setting does to the safety of data), ``candidates`` (values that are worth a try on a
-    machine in use, for ``iotrial best --over all``).
+    machine in use, for ``iotrial best all``).
     """
 
     name: str

@@ -27,11 +27,15 @@ class FileMode(Declaration):
     consequence = harmless("only the owner may change the files")
     consequences: Mapping[str, Consequence] = {
         "writable by others": trade_off("every user of the machine may change the files"),
+        "writable by the group": trade_off("the group may change the files"),
+        "writable by nobody": harmless("nobody may change the files, not even the owner; root still may"),
     }
 
     def consequence_of(self, setting: Setting) -> Consequence:
-        open_to_all = setting.value.strip()[-1:] in ("2", "3", "6", "7")
-        return self.consequences["writable by others"] if open_to_all else self.consequence
+        owner, group, others = (digit in "2367" for digit in setting.value.strip().zfill(3)[-3:])
+        if others or group:
+            return self.consequences["writable by others" if others else "writable by the group"]
+        return self.consequence if owner else self.consequences["writable by nobody"]
 
 
 class FileSize(Declaration):

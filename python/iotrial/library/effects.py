@@ -28,9 +28,10 @@ class Effect(Displayed):
     ``value``, ``low`` and ``high`` are ratios (response at the level over response at the reference) if
     ``scale`` is "ratio", else differences in ``unit``; None: unknown or unbounded. The interval holds at
     level ``alpha``, this effect's share of the trial's, at every look; so does ``p``. ``kind`` is "main",
-    "interaction" (half the difference of two effects) or "pooled" (the mean over all conditions of a
-    workload). Verdicts are based on ``primary`` effects; for the others, ``discovery`` says which stand out,
-    as hints for a next study.
+    "cell" (a main effect at one level of another factor, which ``condition`` names: given where the average over
+    them is no answer, so that the main effect's ``conclusion`` is "varies"), "interaction" (half the difference
+    of two effects) or "pooled" (the mean over all conditions of a workload). Verdicts are
+    based on ``primary`` effects; for the others, ``discovery`` says which stand out, as hints for a next study.
     """
 
     kind: str

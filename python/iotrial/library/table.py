@@ -8,22 +8,15 @@ columns and cells.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, overload
 
+from iotrial.errors import RequestError
 from iotrial.library.display import Card, Displayed, text
 from iotrial.report.notation import counted
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
-
-import math
-from typing import TYPE_CHECKING
-
-from iotrial.errors import RequestError
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -18,6 +18,7 @@ from iotrial.library.study import Study, of_declaration
 from iotrial.report.jsonreport import report_json
 from iotrial.report.notation import counted, utc
 from iotrial.report.render import html_report, markdown_report
+from iotrial.report.rows import with_cells
 from iotrial.report.sentences import controls_line
 from iotrial.store.model import StoredTrial
 from iotrial.units import format_duration
@@ -122,7 +123,7 @@ class Trial(Displayed):
     @cached_property
     def effects(self) -> Effects:
         """All effects, those that verdicts are based on first (``effects.primary``)."""
-        rows = map(effect_of, self.document.effects)
+        rows = map(effect_of, with_cells(self.document.effects))
         return Effects(rows, self._facts, self._orders, margin=self.margin, name=self._drawing)
 
     @cached_property

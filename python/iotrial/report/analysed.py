@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from msgspec import structs, to_builtins
 
 from iotrial.design.model import ArmKind
-from iotrial.report.document import Document, flattened
+from iotrial.report.document import Document, answers, flattened
 from iotrial.report.evidence import sound_runs
 from iotrial.report.safety import Risks
 from iotrial.stats.model import Analysis, Effect
@@ -45,10 +45,10 @@ class Level:
 class Analysed:
     """One trial, analysed at ``alpha / share``. ``number`` is 0 for a packed trial that is not in the store.
 
-    ``effects`` holds the primary effects of every kind and the pooled effects. ``machine`` and ``lab`` map names to
-    facts in words. ``alpha`` is the trial's own, undivided. ``does`` describes, by name, what the workloads do and what
-    the levels set: two trials may use the same labels for different things. ``risks`` lists the levels that put data at
-    risk, and how.
+    ``effects`` holds the primary effects of every kind, cells before the main effect that they answer, and the pooled
+    effects. ``machine`` and ``lab`` map names to facts in words. ``alpha`` is the trial's own, undivided. ``does``
+    describes, by name, what the workloads do and what the levels set: two trials may use the same labels for different
+    things. ``risks`` lists the levels that put data at risk, and how.
     """
 
     id: str
@@ -104,7 +104,7 @@ def analysed(document: Document, analysis: Analysis | None = None, *, share: int
         tone=document.summary.tone.value,
         machine=dict(document.machine),
         lab=dict(flattened(header.lab)),
-        effects=_kept(analysis or document.analysis),
+        effects=tuple(_kept(document, analysis or document.analysis, share)),
         levels=tuple(_levels(document, header.alpha / share)),
         blocks=len(data.ends),
         runs=len(data.runs),
@@ -115,8 +115,16 @@ def analysed(document: Document, analysis: Analysis | None = None, *, share: int
     )
 
 
-def _kept(analysis: Analysis) -> tuple[Effect, ...]:
-    return tuple(effect for effect in analysis.effects if effect.primary or effect.kind == "pooled")
+def _kept(document: Document, analysis: Analysis, share: int) -> Iterator[Effect]:
+    cells = {
+        id(one.main): one.cells for one in answers(document.data, analysis, document.adjusted, share=share)
+    }
+    for effect in analysis.effects:
+        if id(effect) in cells:
+            yield from (cell for _, cell in cells[id(effect)] if cell.kind == "cell")
+            yield replace(effect, averaged=True)
+        elif effect.primary or effect.kind == "pooled":
+            yield effect
 
 
 def _levels(document: Document, alpha: float) -> Iterator[Level]:

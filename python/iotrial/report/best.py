@@ -14,6 +14,8 @@ from iotrial.stats.model import Conclusion, Effect, Left, Race, Verdict
 from iotrial.study.model import Better, Setting, Study
 
 _MOST_NAMES = 4
+#: of the gain (as a logarithm) of the best estimate: an arm of fewer changes that has this much is confirmed first
+_MOST_OF_GAIN = 0.7
 
 
 def recommended(study: Study, race: Race) -> str | None:
@@ -41,15 +43,22 @@ def recommended(study: Study, race: Race) -> str | None:
 def candidate(study: Study, race: Race) -> str | None:
     """Return the arm to compare with today's settings on fresh blocks; None if today's are best by all estimates.
 
-    It is the recommended one. If a race ended without any, it is the best by estimate: two settings alone need fewer blocks
-    than many.
+    It is the recommended one. If a race ended without any, it is the arm with the fewest changes that has most of the gain
+    of the best estimate: its confirmation needs the fewest blocks, and each of its settings gets evidence of its own.
     """
-    found = recommended(study, race)
-    if found is not None or race.over:
-        return found
-    lower = [one for one in race.places if one.left is None and one.effect is not None]
-    lower = [one for one in lower if one.arm != race.reference and race.sign * (one.effect or 0.0) < 0.0]
-    return min(lower, key=lambda one: race.sign * (one.effect or 0.0)).arm if lower else None
+    if race.over:
+        return recommended(study, race)
+    inside = [one for one in race.places if one.left is None and one.effect is not None]
+    inside = [one for one in inside if one.arm in race.better] or inside
+    gains = {one.arm: -race.sign * (one.effect or 0.0) for one in inside if one.arm != race.reference}
+    return _with_most_of_the_gain(study, gains)
+
+
+def _with_most_of_the_gain(study: Study, gains: Mapping[str, float]) -> str | None:
+    """Return the arm with the fewest changes of those with most of the largest gain; None if there is no gain."""
+    least = _MOST_OF_GAIN * max(gains.values(), default=0.0)
+    near = [arm for arm, gain in gains.items() if gain >= least > 0.0]
+    return min(near, key=lambda arm: (len(changed(study, arm)), -gains[arm]), default=None)
 
 
 def race_finding(race: Race, effects: Sequence[Effect], study: Study, *, margin: float) -> str:
@@ -57,21 +66,28 @@ def race_finding(race: Race, effects: Sequence[Effect], study: Study, *, margin:
     others = len(race.places) - 1
     arm = recommended(study, race)
     limit = percent(margin)
+    found = effects_of(race, effects)
+    inside = [one.arm for one in race.places if one.left is None]
     if arm is None:
         if race.good:
             return f"keep today's settings: none of {counted(others, 'other')} is better by {limit} or more"
-        inside = [one.arm for one in race.places if one.left is None]
+        shown = {one: _gain(found[one]) for one in inside if one in found and found[one].conclusion.improves}
+        arm = _with_most_of_the_gain(study, shown)
+        if arm is None:
+            return (
+                f"undecided: of {counted(len(race.places), 'setting')}, {len(inside)} may still be the best "
+                f"({joined(some([label(name) for name in inside], _MOST_NAMES))})"
+            )
+        rest = len(set(inside) - {arm, race.reference})
         return (
-            f"undecided: of {counted(len(race.places), 'setting')}, {len(inside)} may still be the best "
-            f"({joined(some([label(name) for name in inside], _MOST_NAMES))})"
+            f"partial answer: with {label(arm)}, {size_in_words(found[arm], than=True)}; "
+            f"{counted(rest, 'other')} may be better"
         )
-    effect = effects_of(race, effects).get(arm)
-    size = "" if effect is None else f": {size_in_words(effect)}"
-    found = f"{label(arm)} is better than today's settings{size}"
+    size = "" if arm not in found else f": {size_in_words(found[arm])}"
+    better = f"{label(arm)} is better than today's settings{size}"
     if not race.good:
-        rest = sum(one.left is None for one in race.places) - 1
-        return f"{found}; {counted(rest, 'other')} may still be better"
-    return f"{found}; none of {counted(others, 'other')} is better by {limit} or more"
+        return f"{better}; {counted(len(inside) - 1, 'other')} may still be better"
+    return f"{better}; none of {counted(others, 'other')} is better by {limit} or more"
 
 
 def effects_of(race: Race, effects: Sequence[Effect]) -> Mapping[str, Effect]:

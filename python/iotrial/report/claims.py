@@ -26,27 +26,36 @@ To judge a claim, a trial must match it in place, kind of device, engine, rate a
 needs. What the trial was is read from the lab, host and study that it stored. A fact that a trial did not store is
 unknown, and an unknown fact never counts as a match.
 
-A published count is compared with the count measured here: it is right or wrong, and the outcome says by how much. The
-measured count is the median of all runs at the claim's level; its quartiles equal the median if a program does the same
-thing every time.
+*Contradicted* also needs a plain word in the trial (the injected slowdown was seen, typical and mean runs agree), and
+work of the published size. Work of another size (``scale``) can confirm the direction of a claim, or that there is no
+difference, and nothing else.
+
+A claim about a kind of disk may be judged on a model of that kind (``study.disks``), and says so. block/model holds the
+models against their data sheets.
+
+A published count is compared with the count measured here: it is right, within its ``tolerance``, or wrong, and the
+outcome says by how much. The measured count is the median of all runs at the claim's level; its quartiles equal the
+median if a program does the same thing every time.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import inf, log, log1p
 
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.evidence import EvidenceRow
+from iotrial.report.interactions import Split, pair_of
 from iotrial.report.notation import counted, joined, named_level, percent
 from iotrial.report.phrases import interval, interval_of
 from iotrial.stats.model import Conclusion, Effect, Verdict
 from iotrial.stats.verdict import BUDGET_SPENT
 from iotrial.store.model import objects_in
 from iotrial.study import catalogue, select
+from iotrial.study.disks import MODELS
 from iotrial.study.model import Better, Claim, Says, Scale, Study
 from iotrial.study.places import LAB_DEVICE
 from iotrial.terminal import escape
@@ -54,11 +63,13 @@ from iotrial.units import UnitError, format_bit_rate, parse_bit_rate
 from iotrial.workloads.database import DatabaseWork
 
 LINK_RATE = "link.rate"
+#: word of ``needs.disk`` for a modelled disk of any kind
+MODELLED = "simulated"
 _DISKS = {
     "rotating": "a rotating disk",
     "solid-state": "a solid-state disk",
     "virtual": "a virtual machine's disk",
-    "simulated": "a simulated disk",
+    MODELLED: "a modelled disk",
 }
 
 
@@ -108,15 +119,32 @@ def not_run(claim: Claim, study: Study) -> str | None:
     return None if missing is None else f"the claim is about {escape(missing)}, which this trial did not run"
 
 
-def mismatches(claim: Claim, setup: Setup, levels: Mapping[str, str], workload: str) -> tuple[str, ...]:
-    """Return the reasons why a comparison under these conditions is not what the claim is about; empty if it is."""
-    return tuple(_mismatches(claim, setup, levels, workload))
+def mismatches(
+    claim: Claim,
+    setup: Setup,
+    levels: Mapping[str, str],
+    workload: str,
+    *,
+    shared: Collection[str] = (),
+) -> tuple[str, ...]:
+    """Return the reasons why a comparison under these conditions is not what the claim is about; empty if it is.
+
+    ``shared``: the factors over which the comparison is an average that holds at each of their levels.
+    """
+    return tuple(_mismatches(claim, setup, levels, workload, shared))
 
 
-def _mismatches(claim: Claim, setup: Setup, levels: Mapping[str, str], workload: str) -> Iterator[str]:
+def _mismatches(
+    claim: Claim, setup: Setup, levels: Mapping[str, str], workload: str, shared: Collection[str]
+) -> Iterator[str]:
     if claim.cannot:
         yield escape(claim.cannot)
-    pooled_over = [factor for factor in setup.study.treatment_factors if factor.name in claim.condition]
+    known = {*levels, *shared}
+    pooled_over = [
+        factor
+        for factor in setup.study.treatment_factors
+        if factor.name in claim.condition and factor.name not in known
+    ]
     for factor in pooled_over:
         over = joined([escape(level.label) for level in factor.levels])
         wanted = escape(claim.condition[factor.name])
@@ -153,6 +181,8 @@ def _of_disk(wanted: Sequence[str], setup: Setup, places: Sequence[str]) -> Iter
     found = disks(setup, places)
     if found and all(kind in wanted for kind in found):
         return
+    if MODELLED in wanted and modelled(setup, places):
+        return
     needed = " or ".join(_DISKS.get(kind, kind) for kind in wanted)
     unfit = [_DISKS[kind] for kind in found if kind is not None and kind not in wanted]
     here = f"this trial ran on {joined(unfit)}" if unfit else "this trial did not record what its disk is"
@@ -162,20 +192,31 @@ def _of_disk(wanted: Sequence[str], setup: Setup, places: Sequence[str]) -> Iter
 def disks(setup: Setup, places: Sequence[str] = ()) -> tuple[str | None, ...]:
     """Return the distinct kinds of disk below these places (below all places of the trial if none are named).
 
-    A kind that was not recorded is None.
+    A modelled disk is of the kind that its model describes. A kind that was not recorded is None.
     """
     found: dict[str | None, None] = {}
-    for place in objects_in(setup.lab, "places"):
-        name = str(place.get("place", ""))
-        if places and name not in places and name.partition(".")[0] not in places:
-            continue
+    for name, place in _of_places(setup, places):
         if place.get("modelled"):
-            found["simulated"] = None
+            model = MODELS.get(str(place["modelled"]).partition(":")[0])
+            turns = model is not None and "turns_per_minute" in model.figures
+            found[None if model is None else "rotating" if turns else "solid-state"] = None
         elif setup.host.get("virtual") or place.get("kind") == "guest":
             found["virtual"] = None
         else:
             found |= dict.fromkeys(_recorded(setup.lab, name))
     return tuple(found)
+
+
+def modelled(setup: Setup, places: Sequence[str] = ()) -> bool:
+    """Return whether any disk below these places is modelled."""
+    return any(place.get("modelled") for _, place in _of_places(setup, places))
+
+
+def _of_places(setup: Setup, places: Sequence[str]) -> Iterator[tuple[str, Mapping[str, object]]]:
+    for place in objects_in(setup.lab, "places"):
+        name = str(place.get("place", ""))
+        if not places or name in places or name.partition(".")[0] in places:
+            yield name, place
 
 
 def _recorded(lab: Mapping[str, object], place: str) -> tuple[str | None, ...]:
@@ -242,7 +283,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HeldClaim:
-    """One claim with the nearest measured effect. ``ratio``, ``low``, ``high`` are in the claim's direction."""
+    """One claim with the nearest measured effect. ``ratio``, ``low``, ``high`` are in the claim's direction.
+
+    ``modelled``: a disk of its runs is a model.
+    """
 
     claim: Claim
     condition: ConditionText | None
@@ -254,6 +298,7 @@ class HeldClaim:
     why: str
     published: str
     here: str
+    modelled: bool = False
 
     @property
     def not_run(self) -> bool:
@@ -272,8 +317,13 @@ class HeldClaim:
             return ""
         where = self.condition.behind if self.condition is not None else ""
         if self.claim.ratio is None and self.claim.value is None:
-            return f" Here{where}: {self.here} ({_pair(self.claim)})."
-        return f" Published: {self.published}. Here{where}: {self.here}."
+            return f" Here{where}{on_model(self)}: {self.here} ({_pair(self.claim)})."
+        return f" Published: {self.published}. Here{where}{on_model(self)}: {self.here}."
+
+
+def on_model(held: HeldClaim) -> str:
+    """Return words that a claim was judged on a model of a disk, with a blank before them; empty if not."""
+    return " on a modelled disk" if held.modelled else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,11 +406,13 @@ def hold_claims(
     valid: bool = True,
     setup: Setup | None = None,
     evidence: Sequence[EvidenceRow] = (),
+    apart: Sequence[Split] = (),
 ) -> tuple[HeldClaim, ...]:
     """Compare every claim with the matching effects, or with ``evidence`` if a count was published.
 
     There is one entry for each condition that a claim may mean. ``setup`` is what the trial stored about itself. Without
-    it, a claim that requires anything of the lab cannot be judged.
+    it, a claim that requires anything of the lab cannot be judged. ``apart``: the main effects whose average describes
+    nothing; their cells are compared in their place.
     """
     setup = setup or Setup(conditions.study)
     held: list[HeldClaim] = []
@@ -380,15 +432,55 @@ def hold_claims(
             here = NOT_COMPARABLE if why is None else NOT_MEASURED
             held.append(unjudged(claim, (escape(claim.cannot), why or ""), here))
             continue
-        unlike = [mismatches(claim, setup, effect.condition, effect.workload) for effect in matching]
-        held.extend(
-            _held(claim, effect, conditions, margin=margin, valid=valid)
-            for effect, reasons in zip(matching, unlike, strict=True)
-            if not reasons
-        )
+        matching = [one for effect in matching for one in _cells_or_average(claim, effect, apart)]
+        shared = _same_at_every_level(claim, effects, setup.study)
+        unlike = [
+            mismatches(
+                claim, setup, effect.condition, effect.workload, shared=shared.get(effect.workload, ())
+            )
+            for effect in matching
+        ]
+        for effect, reasons in zip(matching, unlike, strict=True):
+            if not reasons:
+                levels = [
+                    *effect.condition.items(),
+                    (claim.factor, claim.level),
+                    (claim.factor, claim.reference),
+                ]
+                on_model = modelled(setup, _settings(setup.study, levels).get(LAB_DEVICE, ()))
+                held.append(_held(claim, effect, conditions, margin=margin, valid=valid, on_model=on_model))
         if all(unlike):
             held.append(unjudged(claim, min(unlike, key=len)))
     return tuple(held)
+
+
+def _cells_or_average(claim: Claim, effect: Effect, apart: Sequence[Split]) -> list[Effect]:
+    split = next((one for one in apart if one.main is effect), None)
+    if split is None:
+        return [effect]
+    cells = [
+        replace(cell, condition={**effect.condition, split.other: at})
+        for at, cell in split.cells
+        if claim.condition.get(split.other, at) == at
+    ]
+    return cells if all(cell.kind == "cell" for cell in cells) else [effect]
+
+
+def _same_at_every_level(
+    claim: Claim, effects: Sequence[Effect], study: Study
+) -> Mapping[str, Collection[str]]:
+    """Return, by workload, the factors that do not change the claim's effect at the level that the claim names: their
+    interaction is excluded."""
+    found: dict[str, set[str]] = {}
+    for effect in effects:
+        if effect.kind == "interaction" and effect.conclusion.equivalent:
+            pair = pair_of(effect, study)
+            ends = () if pair is None else ((pair.first, pair.second), (pair.second, pair.first))
+            for own, (name, level, reference) in ends:
+                if own[0] == claim.factor and {own[1], own[2]} == {claim.level, claim.reference}:
+                    if claim.condition.get(name) in (level, reference):
+                        found.setdefault(effect.workload, set()).add(name)
+    return found
 
 
 def unjudged(claim: Claim, reasons: Sequence[str], here: str = NOT_COMPARABLE) -> HeldClaim:
@@ -414,12 +506,18 @@ def _speaks_of(claim: Claim, effect: Effect, setup: Setup) -> bool:
     return all(here.get(name) == label for name, label in claim.condition.items() if name not in treatments)
 
 
-def _held(claim: Claim, effect: Effect, conditions: Conditions, *, margin: float, valid: bool) -> HeldClaim:
+def _held(
+    claim: Claim, effect: Effect, conditions: Conditions, *, margin: float, valid: bool, on_model: bool
+) -> HeldClaim:
     here = effect.value, effect.low, effect.high
     if effect.level != claim.level:
         turned = _inverse if effect.scale is Scale.LOG else _negative
         here = turned(effect.value), turned(effect.high), turned(effect.low)
     outcome, why = _judge(claim, effect, here[1:], margin=margin, valid=valid)
+    if outcome is Outcome.CONTRADICTED and (reason := _not_enough(claim, effect)):
+        outcome, why = Outcome.CANNOT_SAY, f"here it is another effect, but {reason}"
+    elif claim.scale and outcome is not Outcome.CANNOT_SAY:
+        outcome, why = _of_another_size(claim, outcome, why, margin)
     return HeldClaim(
         claim,
         conditions.of_effect(effect),
@@ -429,7 +527,29 @@ def _held(claim: Claim, effect: Effect, conditions: Conditions, *, margin: float
         why,
         _published(claim),
         interval(effect) if effect.conclusion is Conclusion.VARIES else interval_of(effect, here),
+        on_model,
     )
+
+
+def _of_another_size(claim: Claim, outcome: Outcome, why: str, margin: float) -> tuple[Outcome, str]:
+    """Return what work of another size than the published one says: a direction, or that there is no difference."""
+    scale = f"the work here is {escape(claim.scale)}"
+    if outcome is Outcome.NOT_CONFIRMED:
+        return Outcome.CANNOT_SAY, f"{why}, but {scale}"
+    sized = claim.ratio is not None and abs(log(claim.ratio)) > log1p(margin)
+    if sized and outcome is not Outcome.COMPATIBLE:
+        return Outcome.CONFIRMED, f"the same direction; no size is compared, since {scale}"
+    return outcome, f"{why}; {scale}"
+
+
+def _not_enough(claim: Claim, effect: Effect) -> str:
+    """Return why an effect that disagrees with the claim does not contradict it; empty if it does."""
+    if effect.conclusion.value.startswith("probably_"):
+        return "not plainly: its interval reaches into the margin, or the injected slowdown was not seen"
+    mean = None if effect.mean_ratio is None else effect.mean_ratio.ratio
+    if mean is not None and effect.value is not None and (mean > 1.0) is not (effect.value > 1.0):
+        return "the mean runs differ the other way than typical runs"
+    return f"the work here is {escape(claim.scale)}" if claim.scale else ""
 
 
 def _judge(
@@ -476,7 +596,8 @@ def _no_difference(
     claimed: float | None, a: float, b: float, within: float, beyond: str, *, equivalent: bool
 ) -> tuple[Outcome, str]:
     if equivalent:
-        return Outcome.CONFIRMED, f"a difference {beyond} is excluded here, and the claim has no size"
+        size = "the claim has no size" if claimed is None else f"none {beyond} was published"
+        return Outcome.CONFIRMED, f"a difference {beyond} is excluded here, and {size}"
     if a > within or b < -within:
         return Outcome.CONTRADICTED, "the claim says there is no difference, here there is one"
     if claimed is not None and a <= claimed <= b and (a > 0 or b < 0):
@@ -595,6 +716,9 @@ def _against(claim: Claim, row: EvidenceRow, *, valid: bool) -> HeldClaim:
         return _held_value(claim, row, Outcome.CANNOT_SAY, "the trial is invalid", here)
     if difference == 0:
         return _held_value(claim, row, Outcome.CONFIRMED, "the same number", here)
+    if abs(difference) <= claim.tolerance:
+        within = f"within the {_count(claim.tolerance)} that differ between builds of a program"
+        return _held_value(claim, row, Outcome.CONFIRMED, within, here)
     if difference > 0:
         return _held_value(claim, row, Outcome.LARGER, f"{_count(difference)} more", here)
     return _held_value(claim, row, Outcome.SMALLER, f"{_count(-difference)} fewer", here)

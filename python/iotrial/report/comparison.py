@@ -435,8 +435,13 @@ def notes(comparison: Comparison) -> Iterator[Note]:
 
 
 def primary(comparison: Comparison) -> tuple[Row, ...]:
-    """Return the rows that sentences are based on: main effects if there are any, else all but means over conditions."""
-    main = tuple(row for row in comparison.rows if row.like.kind == "main")
+    """Return the rows that sentences are based on: main effects or their cells, else all but means over conditions."""
+    main = tuple(
+        row
+        for row in comparison.rows
+        if row.like.kind in ("main", "cell")
+        and not all(cell is None or cell.effect.averaged for cell in row.cells)
+    )
     return main or tuple(row for row in comparison.rows if row.like.kind != "pooled")
 
 

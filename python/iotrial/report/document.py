@@ -163,7 +163,7 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
     )
     measured = measured_risks(data.cuts, header.study)
     risks = risks_found(header.study, measured)
-    apart = _with_intervals(answered_by_cells(analysis, header.study, adjusted), data, analysis)
+    apart = answers(data, analysis, adjusted)
     effects = effect_rows(
         analysis.effects,
         conditions,
@@ -211,6 +211,7 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
             valid=valid,
             setup=Setup(header.study, header.lab, header.host),
             evidence=evidence,
+            apart=apart,
         ),
         evidence=evidence,
         controls=tuple(control_rows(analysis.controls, conditions)),
@@ -278,13 +279,20 @@ def _adjusted(data: TrialData, conditions: Conditions) -> dict[tuple[str, str], 
     return found
 
 
-def _with_intervals(apart: Sequence[Split], data: TrialData, analysis: Analysis) -> tuple[Split, ...]:
-    """Return these splits with the interval and the verdict of each cell; unchanged if the study can no longer be planned."""
+def answers(
+    data: TrialData, analysis: Analysis, adjusted: Mapping[tuple[str, str], Adjusted], *, share: int = 1
+) -> tuple[Split, ...]:
+    """Return the main effects of which the cells are the answer, with the interval and the verdict of each cell.
+
+    ``analysis`` was made at the trial's alpha / ``share``, and so are the intervals. There are none if the study can no
+    longer be planned.
+    """
     header = data.trial.header
+    apart = answered_by_cells(analysis, header.study, adjusted)
     plan = _plan(header) if apart else None
     if plan is None:
         return tuple(apart)
-    spec = Spec.from_plan(plan, header.options, alpha=header.alpha, margin=header.margin)
+    spec = Spec.from_plan(plan, header.options, alpha=header.alpha / share, margin=header.margin)
     found = []
     for one in apart:
         places = [at for at, _ in one.cells]

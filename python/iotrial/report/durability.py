@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from iotrial.report.blocks import Block, Cell, Group, Note, Row, Section, Table, View, Words, heads
-from iotrial.report.conditions import ConditionText
+from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.evidence import arm_order, is_reference
 from iotrial.report.notation import counted, joined, some
 from iotrial.report.safety import Risks, risks_of
@@ -20,9 +19,6 @@ from iotrial.stats.proportion import Proportion, over_runs, p_of_more
 from iotrial.store.model import PowerCuts, TrialData
 from iotrial.study.model import Study
 from iotrial.terminal import escape
-
-if TYPE_CHECKING:
-    from iotrial.report.conditions import Conditions
 
 LEDE = (
     "Each arm did its work again, not timed, on a disk with a volatile write cache that logs every request. The "
@@ -195,7 +191,7 @@ def _others_at_reference(treatment: Mapping[str, str], factor: str, study: Study
 def level_verdict(cuts: Iterable[PowerCuts], study: Study, factor: str, level: str) -> str | None:
     """Return what power cuts did to a level, in words: where it is worst. None if its power was not cut."""
     own = cuts_by_level(cuts, study).get((factor, level))
-    return None if not own else verdict_of(_worst(_by_condition(own).values()))
+    return None if not own else _of_worst(_by_condition(own).values(), study)
 
 
 def measured_risks(cuts: Sequence[PowerCuts], study: Study) -> Risks:
@@ -222,10 +218,16 @@ def measured_risks(cuts: Sequence[PowerCuts], study: Study) -> Risks:
         elif reference is not None and not harmful(runs) and _shown_to_do_more(reference, runs, alpha):
             levels.setdefault(factor.reference, []).append(reference)
     return {
-        name: {label: verdict_of(_worst(worse)) for label, worse in levels.items()}
+        name: {label: _of_worst(worse, study) for label, worse in levels.items()}
         for name, levels in found.items()
         if levels
     }
+
+
+def _of_worst(several: Iterable[Runs], study: Study) -> str:
+    """Return the verdict where an arm is worst, with the condition if the study has several."""
+    worst = _worst(several)
+    return f"{verdict_of(worst)}{Conditions(study).of_key(worst[0].condition).behind}"
 
 
 def _by_condition(cuts: Iterable[PowerCuts]) -> Mapping[str, Runs]:

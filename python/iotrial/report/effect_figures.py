@@ -184,7 +184,7 @@ def _reading(rows: Sequence[EffectRow], *, margin: float, most: int) -> str:
 MOST_CONDITIONS = 6
 MOST_INTERACTIONS = 6
 PARALLEL = "Parallel lines would mean no interaction."
-_UNMOVED = frozenset(one.words for one in Conclusion if one.equivalent or one is Conclusion.UNDECIDED)
+_UNMOVED = frozenset(one.words for one in Conclusion if one.equivalent or one.open)
 _FEWEST_POINTS = 6
 _FEWEST_INTERACTIONS = 2
 

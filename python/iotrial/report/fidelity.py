@@ -185,7 +185,7 @@ def _direction(effect: Effect) -> int | None:
     Of a response without a better direction, higher is 1.
     """
     conclusion = effect.conclusion
-    if conclusion in (Conclusion.UNDECIDED, Conclusion.VARIES):
+    if conclusion.open or conclusion is Conclusion.VARIES:
         return None
     if conclusion.equivalent or conclusion.only_typically:
         return 0

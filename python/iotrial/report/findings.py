@@ -158,7 +158,7 @@ def _all_alike(
             size = SIZE_OPEN if effects[0].conclusion.probable else ""
             most = max(effects, key=strength)
             largest = f"largest effect: {effect_of(most)}"
-            if where:
+            if where and len({conditions.of_effect(e).key for e in effects}) > 1:
                 largest += conditions.of_effect(most).behind
             if all(is_speed(effect) for effect in effects):
                 return f"{names} are {words} than {_references(groups)}{where}{size}; {largest}"
@@ -179,13 +179,13 @@ def _clause(group: Setting, conditions: Conditions, *, margin: float) -> str:
         case Verdict.EQUIVALENT:
             though = f", though detectably {escape(first.detectably)}" if first.detectably else ""
             excluded = f"{_beyond(group.effects, margin)} are excluded"
-            return f"{name} is {_same(group.effects)}{though}: {size_of(first)}, {excluded}"
+            return f"{name} is {_same(group.effects)}{where}{though}: {size_of(first)}, {excluded}"
         case Verdict.INCONCLUSIVE:
             return f"{name} vs {reference}{where}: {_undecided(group.effects)}"
         case _ if several:
             return f"{statement(first)}{where}: {_span(group.effects)}"
         case _:
-            return direction_and_size(first)
+            return f"{direction_and_size(first)}{where}"
 
 
 def _mixture(effects: Sequence[Effect], conditions: Conditions) -> str:
@@ -209,7 +209,7 @@ def _tally(effects: Sequence[Effect], conditions: Conditions) -> str:
     """Summarise many levels that do not agree: the number of each conclusion, and the largest effect."""
     parts = []
     for words, found in _by_words(effects):
-        left = _left_open(found) if words == Conclusion.UNDECIDED.words else ""
+        left = _left_open(found) if found[0].verdict is Verdict.INCONCLUSIVE else ""
         parts.append(f"{len(found)} {words}{_typical_only(found)}{left}")
     numbers = joined(parts)
     text = f"{counted(len(effects), 'comparison')}: {numbers}"
@@ -242,6 +242,8 @@ def _left_open(undecided: Sequence[Effect]) -> str:
 
     Empty unless all undecided effects have bounds.
     """
+    if not_tried := _not_tried(undecided):
+        return f" ({not_tried})"
     if not undecided or any(
         e.scale is Scale.DIFFERENCE or e.low is None or e.high is None for e in undecided
     ):
@@ -304,7 +306,12 @@ def _margin_excluded(effects: Sequence[Effect], margin: float) -> str:
 
 
 def _undecided(effects: Sequence[Effect]) -> str:
-    """Return e.g. "undecided. Effects from -12.5 % to +5.8 % remain possible", and why if their width is not the reason."""
+    """Return e.g. "undecided. Effects from -12.5 % to +5.8 % remain possible", and why if their width is not the reason.
+
+    "not tried: ..." if no run could feel the setting.
+    """
+    if not_tried := _not_tried(effects):
+        return f"not tried: {not_tried}"
     reasons = Counter(effect.reason for effect in effects if effect.reason not in (None, _TOO_WIDE))
     because = f" ({_because(str(reasons.most_common(1)[0][0]))})" if reasons else ""
     unbounded = sum(effect.low is None or effect.high is None for effect in effects)
@@ -321,6 +328,15 @@ def _undecided(effects: Sequence[Effect]) -> str:
         ).append(effect)
     left = ". ".join(still_possible(_hull(alike)) for alike in by_unit.values())
     return f"undecided{because}" if reasons and _inside(effects) else f"undecided{because}. {left}"
+
+
+def _not_tried(effects: Sequence[Effect]) -> str:
+    """Return why no run could feel the settings; empty if a run could feel one of them."""
+    return (
+        joined(dict.fromkeys(escape(one.not_tried) for one in effects))
+        if all(one.not_tried for one in effects)
+        else ""
+    )
 
 
 def _because(reason: str) -> str:
@@ -384,10 +400,11 @@ def _references(groups: Sequence[Setting]) -> str:
 
 
 def _where(effects: Sequence[Effect], conditions: Conditions) -> str:
-    """Return e.g. " in all 8 conditions (cache cold and warm, size 4 KiB and 1 MiB)"; "" if there is only one."""
+    """Return e.g. " in all 8 conditions (cache cold and warm, size 4 KiB and 1 MiB)", " (workload read)" for one of several,
+    "" if the study has only one."""
     found = {c.key: c for c in (conditions.of_effect(e) for e in effects)}
     if len(found) < 2:
-        return ""
+        return next(iter(found.values())).behind
     labels: dict[str, dict[str, None]] = {}
     for condition in sorted(found.values(), key=lambda c: c.order):
         for name, text in condition.parts:

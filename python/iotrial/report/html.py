@@ -22,7 +22,7 @@ from hashlib import sha256
 from html import escape as escape_html
 from importlib import resources
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
@@ -43,15 +43,9 @@ from iotrial.report.plots.canvas import arm_dashes, arm_marker, can_draw
 from iotrial.terminal import escape, escape_lines
 
 if TYPE_CHECKING:
-    from jinja2 import Template
+    from jinja2 import Environment, Template
 
     from iotrial.report.series import Arm
-
-
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 
 #: conditions that are drawn, unless the page is too large

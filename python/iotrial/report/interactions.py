@@ -100,7 +100,7 @@ def comparison(effect: Effect, study: Study) -> str:
 def verdict_word(effect: Effect) -> str:
     """Return the verdict for a table. An interaction is not "slower"; it makes two settings slower together."""
     conclusion = effect.conclusion
-    if not is_interaction(effect) or conclusion in (Conclusion.UNDECIDED, Conclusion.VARIES):
+    if not is_interaction(effect) or conclusion.open or conclusion is Conclusion.VARIES:
         return conclusion.words
     return "no interaction" if conclusion.equivalent else f"{conclusion.words} together"
 
@@ -380,8 +380,7 @@ def split_sentence(split: Split, where: str) -> str:
 def cell_size(one: Effect) -> str:
     """Return the effect in one cell, with its interval if it has one: "-22 % [-30, -12]", "34 times as fast", "+3.2 ms"."""
     if one.low is not None or one.high is not None:
-        undecided = ", undecided" if one.conclusion is Conclusion.UNDECIDED else ""
-        return f"{size_of(one)}{undecided}"
+        return f"{size_of(one)}{f', {one.conclusion.words}' if one.conclusion.open else ''}"
     value = one.value or 0.0
     if one.scale is not Scale.LOG:
         return f"{'+' if value > 0 else ''}{interval_of(one, (value, None, None)).partition(' [')[0]}"

@@ -29,6 +29,7 @@ from iotrial.report.document import Document
 from iotrial.report.durability import DurabilityRow, lossy_interval
 from iotrial.report.fidelity import StandIn
 from iotrial.report.notation import utc
+from iotrial.report.rows import with_cells
 from iotrial.report.safety import LevelSafety, consequence_of_level, every_level
 from iotrial.report.within import changes_within
 from iotrial.stats.model import (
@@ -188,8 +189,9 @@ class EffectFound(JsonObject, frozen=True, kw_only=True):
             "differ by more (means.equivalent is false); equivalent_capped where means are compared: it holds for "
             "means in which no run counts as more than means.cap times the typical one; "
             "equivalent_more_slow_runs and equivalent_fewer_slow_runs where the whole interval is inside "
-            "the margin but one side has more slow runs; varies where a pooled effect would hide that "
-            "conditions do not agree (agree is false)."
+            "the margin but one side has more slow runs; not_tried where no run could feel the "
+            "setting; varies where a pooled effect would hide that "
+            "conditions do not agree (agree is false), or where the cells of a main effect are the answer."
         ),
     ]
     agree: Annotated[
@@ -511,6 +513,7 @@ class ClaimHeld(JsonObject, frozen=True, forbid_unknown_fields=False):
         Meta(description="What a trial must have been to judge the claim: the words that will do, by fact."),
     ]
     cannot: Annotated[str | None, Meta(description="Why no trial of this study can judge the claim.")]
+    modelled: Annotated[bool, Meta(description="Whether a disk of the runs is a model of such a disk.")]
 
 
 class Report(JsonDocument, frozen=True):
@@ -565,11 +568,7 @@ def report_json(document: Document, figures: Sequence[FigureFiles] | None = None
     )
     report = Report(
         _trial(document, figures),
-        [
-            _effect(one, document.trial.header.study, varies=bool(row.cells) and one is row.effect)
-            for row in document.effects
-            for one in (row.effect, *(one for one in row.answers if one is not row.effect))
-        ],
+        [_effect(row.effect, document.trial.header.study) for row in with_cells(document.effects)],
         [ControlFound.of(row.control) for row in document.controls],
         [Evidence.of(row, condition=row.condition.labels) for row in document.evidence],
         analysis.void,
@@ -627,10 +626,9 @@ def _trial(document: Document, figures: Sequence[FigureFiles] | None) -> Trial:
     )
 
 
-def _effect(effect: Effect, study: Study, *, varies: bool) -> EffectFound:
+def _effect(effect: Effect, study: Study) -> EffectFound:
     return EffectFound.of(
         effect,
-        conclusion=Conclusion.VARIES if varies else effect.conclusion,
         **ratio_or_difference(effect.value, by_ratio=effect.scale is Scale.LOG),
         slow_runs=None if effect.slow_runs is None else SlowRunsFound.of(effect.slow_runs),
         level_safety=consequence_of_level(study, effect.factor, effect.level),
@@ -685,6 +683,7 @@ def _claim(held: HeldClaim) -> ClaimHeld:
         outcome=held.outcome,
         why=held.why,
         cannot=held.claim.cannot or None,
+        modelled=held.modelled,
     )
 
 

@@ -30,7 +30,7 @@ KIB = 1024
 #: marks that are distinguishable without colour
 MARKS = {
     "faster": "▼", "slower": "▲", "probably faster": "▽", "probably slower": "△", "equivalent": "=",
-    "typical runs equivalent": "≈", "undecided": "·",
+    "typical runs equivalent": "≈", "undecided": "·", "not tried": "·",
 }  # fmt: skip
 LEGEND = "▼ less time, ▲ more time, ▽ △ probably less or more, = the same within the margin, ≈ in typical runs, · undecided"
 

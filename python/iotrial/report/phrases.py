@@ -60,6 +60,7 @@ VERDICT_STYLES = {
     "higher": "yellow",
     "lower": "yellow",
     "undecided": "dim",
+    "not tried": "dim",
     "no verdict": "bold red",
 }
 
@@ -296,6 +297,8 @@ def direction_and_size(effect: Effect) -> str:
 def effect_sentence(effect: Effect, *, margin: float) -> str:
     """Describe the whole effect in one sentence without its condition, e.g. for a tooltip or a list of details."""
     name, reference = level_name(effect), label(effect.reference)
+    if effect.not_tried:
+        return f"{name} vs {reference}: not tried: {escape(effect.not_tried)}."
     if effect.conclusion is Conclusion.UNDECIDED:
         why = f" ({reason_in_words(effect.reason)})" if effect.reason else ""
         return f"{name} vs {reference}: undecided{why}: {size_of(effect)}. {still_possible(effect)}."
@@ -357,7 +360,9 @@ def verdict_cell(
         ]
     if effect.detectably and effect.conclusion is not Conclusion.VARIES:
         found.append(Words(f"detectably {escape(effect.detectably)}", small=small))
-    if effect.conclusion is Conclusion.UNDECIDED and effect.reason not in (None, "budget_spent"):
+    if effect.not_tried:
+        found.append(Words(escape(effect.not_tried), small=small, view=reasons))
+    elif effect.conclusion is Conclusion.UNDECIDED and effect.reason not in (None, "budget_spent"):
         found.append(Words(reason_in_words(str(effect.reason)), small=small, view=reasons))
     return tuple(found)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.diagnostics import diagnostic_sentences
@@ -19,6 +19,7 @@ from iotrial.report.interactions import (
     interaction_sentence,
     is_interaction,
     only_together,
+    split_sentence,
     verdict_word,
 )
 from iotrial.report.notation import capitalised, named_level
@@ -70,7 +71,24 @@ class EffectRow:
     @property
     def answers(self) -> tuple[Effect, ...]:
         """The effect, or those of the cells (kind "cell") if its average describes none of them."""
-        return tuple(cell.effect for cell in self.cells if cell.effect.kind == "cell") or (self.effect,)
+        return tuple(row.effect for row in self.own_cells) or (self.effect,)
+
+    @property
+    def own_cells(self) -> tuple[EffectRow, ...]:
+        """The cells that have an interval and a verdict, as rows of their own."""
+        return tuple(
+            replace(
+                self,
+                effect=cell.effect,
+                sentence=effect_sentence(cell.effect, margin=cell.effect.margin),
+                comparison=f"{self.comparison} {cell.name}",
+                verdict=verdict_word(cell.effect),
+                typical=cell.typical,
+                cells=(),
+            )
+            for cell in self.cells
+            if cell.effect.kind == "cell"
+        )
 
     @property
     def place(self) -> str:
@@ -102,9 +120,10 @@ class ControlRow:
         control = self.control
         if not control.passed:
             return ""
+        seen = control.kind == "positive" and control.told_from_zero
         if control.low is None and control.high is None:
-            return "too few blocks"
-        return "not seen yet" if control.kind == "positive" and not control.told_from_zero else ""
+            return "seen, no interval yet" if seen else "too few blocks"
+        return "not seen yet" if control.kind == "positive" and not seen else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +183,9 @@ def effect_rows(
     }
     split = {id(one.main): one for one in apart}
     rows = []
-    for effect in effects:
+    for original in effects:
+        one = split.get(id(original))
+        effect = original if one is None else replace(original, averaged=True)
         condition = conditions.of_effect(effect)
         crossed = is_interaction(effect)
         sentence = (
@@ -172,10 +193,11 @@ def effect_rows(
             if crossed
             else effect_sentence(effect, margin=margin) + slow_sentence(effect)
         )
-        if effect.conclusion is Conclusion.VARIES:
+        if one is not None:
+            sentence = f"{capitalised(split_sentence(one, ''))}."
+        elif effect.conclusion is Conclusion.VARIES:
             sentence = f"{span_sentence(effect, conditions)}."
         means = adjusted.get((condition.key, effect.response))
-        one = split.get(id(effect))
         word = "average, see below" if one is not None else verdict_word(effect) + more_slow_runs(effect)
         rows.append(
             EffectRow(
@@ -183,7 +205,7 @@ def effect_rows(
                 condition,
                 sentence,
                 comparison(effect, study),
-                word + partners.get(id(effect), ""),
+                word + partners.get(id(original), ""),
                 at_levels(effect, study, means) if crossed else (),
                 aliases_in_words(effect),
                 risk_of(effect, risks, measured),
@@ -199,6 +221,13 @@ def effect_rows(
         return effect.kind == "pooled", row.condition.order, effect.response if screen else "", crossed, size
 
     return tuple(sorted(rows, key=rank))
+
+
+def with_cells(rows: Iterable[EffectRow]) -> Iterator[EffectRow]:
+    """Yield every row, each followed by its cells."""
+    for row in rows:
+        yield row
+        yield from row.own_cells
 
 
 def _typical(

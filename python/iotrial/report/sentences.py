@@ -326,7 +326,7 @@ def control_sentence(control: Control, where: str) -> str:
         if control.passed and control.low is None and control.high is None:
             return f"too few blocks to tell whether the copy differs from the original: {size}"
         if control.passed:
-            return f"the copy does not differ from the original: {size}"
+            return f"no difference between the copy and the original is shown: {size}"
         return f"an identical copy of the reference differs from the original ({where}: {size})"
     size = bracketed(control.ratio, control.low, control.high)
     put_in = format_ratio(control.injected)
@@ -334,6 +334,9 @@ def control_sentence(control: Control, where: str) -> str:
         return f"the injected slowdown (ratio {put_in}) was not measured correctly ({where}: {size})"
     if not control.told_from_zero:
         return f"the injected slowdown (ratio {put_in}) is not visible yet: {size}"
+    own = (control.low, control.high)
+    if own == (None, None) or (None not in own and own[0] <= 1.0 <= own[1]):
+        return f"the injected slowdown (ratio {put_in}) was seen; the interval, at a stricter level, is wider: {size}"
     return f"the injected slowdown (ratio {put_in}) was found: {size}"
 
 
@@ -434,7 +437,7 @@ def _tone(effects: Sequence[Effect], *, screen: bool) -> Tone:
         words = loud  # a screen is about the settings that have an effect
     if words and words <= EQUIVALENT_WORDS:
         return Tone.EQUIVALENT
-    if words == {Conclusion.UNDECIDED.words}:
+    if all(effect.conclusion.open for effect in effects):
         return Tone.UNDECIDED
     if words and words <= {Conclusion.FASTER, Conclusion.BETTER}:
         return Tone.FASTER

@@ -291,7 +291,7 @@ def rank_of(effect: Effect) -> int:
     """Return the rank of an effect's row: a table that must be cut loses the highest ranks first."""
     if effect.conclusion.equivalent:
         return EQUIVALENT
-    return UNDECIDED if effect.conclusion is Conclusion.UNDECIDED else DECISIVE
+    return UNDECIDED if effect.conclusion.open else DECISIVE
 
 
 def _verdict(row: EffectRow, *, valid: bool) -> Cell:
@@ -516,6 +516,8 @@ def _controls(document: Document) -> Iterator[Section]:
             state = Words("passed" if passed else "failed", "confirmed" if passed else "failed", badge=True)
             if passed and one.carry_over.held:
                 state = Words("suspected", "mixed", badge=True)
+            elif passed and not one.carry_over.blocks:
+                state = Words("too few blocks", "mixed", badge=True)
             before = one.carry_over.wash_in
             wash_in = "none" if before is None else f"{before.runs} x {before.before}"
             carried.append((one.condition.text, " ".join(texts), str(one.carry_over.blocks), wash_in, state))
@@ -706,6 +708,7 @@ GLOSSARY: tuple[tuple[str, str], ...] = (
         "detectably faster or slower",
         "Equivalent, but not equal: there is a difference, smaller than the chosen margin.",
     ),
+    ("not tried", "No run could feel the setting: the reason follows."),
     ("undecided", "None of these. The interval still shows which effects are excluded."),
     ("invalid", "The trial's own controls failed, so it gives no verdict."),
     ("margin", "The smallest relative effect that the user cares about, fixed before the trial."),

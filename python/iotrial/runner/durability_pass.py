@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 import shutil
 import threading
 import time
@@ -35,6 +34,7 @@ from iotrial.powercut.rebuild import Rebuilder
 from iotrial.powercut.record import Marker
 from iotrial.powercut.recover import Check, Findings, Outcome, Recovery
 from iotrial.powercut.states import State, cut_points, state_of
+from iotrial.runner.checked_work import checked_workloads, why_not
 from iotrial.runner.guest import MachineSpec, own_boot_id
 from iotrial.runner.places import FILESYSTEM
 from iotrial.runner.progress import Watcher
@@ -46,8 +46,7 @@ from iotrial.store import Store
 from iotrial.store.event_records import NOT_CUT
 from iotrial.store.limits import MAX_LINE_TEXT
 from iotrial.store.model import PowerCuts
-from iotrial.study.model import Holds, Study, Workload
-from iotrial.study.places import DISK_LABS, GUEST
+from iotrial.study.model import Workload
 from iotrial.study.work import HasCheck, LabContext, Recovered, Work
 
 #: marks around the work of a run
@@ -519,35 +518,3 @@ def _line(text: str) -> str:
     """Return a text on one line, as short as a stored record may hold."""
     words = " ".join(text.split())
     return words if len(words) <= MAX_LINE_TEXT else words[: MAX_LINE_TEXT - 1] + "…"
-
-
-# Which works of a study are checked after power cuts, and what this lab cannot check. For plans too: imports little.
-
-
-def checked_workloads(study: Study, lab: str) -> tuple[str, ...]:
-    """Return the workloads that are checked for their acknowledged writes in this kind of lab; none without ``check``."""
-    if not study.check:
-        return ()
-    return tuple(
-        one.name
-        for one in study.workloads
-        if isinstance(one.work, HasCheck) and one.work.checks() and (lab != GUEST or one.work.collects())
-    )
-
-
-def why_not(resolved: Resolved) -> str | None:
-    """Return why the power cannot be cut in this lab, or None."""
-    study = resolved.study
-    if resolved.lab not in DISK_LABS:
-        return f"a lab of kind {resolved.lab} has no disk to cut the power of; use the image lab, as root"
-    if os.geteuid() != 0:
-        return "a disk that logs its writes needs root"
-    if any(site.disks > 1 for site in resolved.sites):
-        return "the power of an array is not cut"
-    if any(site.kind == "device" for site in resolved.sites):
-        return "the power of a real disk is not cut; use the image lab"
-    if study.log is not None:
-        return "the log of the file system is on another disk"
-    if len([site for site in resolved.sites if site.holds is Holds.RUNS]) > 1 or study.extra_places:
-        return "the study uses several disks"
-    return None

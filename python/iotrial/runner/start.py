@@ -32,7 +32,7 @@ from iotrial.runner.same_disk import sharing
 from iotrial.runner.session import Session
 from iotrial.runner.signals import Stopped, StopSignals
 from iotrial.runner.time_account import Part
-from iotrial.runner.trial import Conductor, Limits
+from iotrial.runner.trial import Conductor, Fewer, Limits
 from iotrial.stats import budget_bet
 from iotrial.stats.analyse import Spec
 from iotrial.stats.model import FinalAnalysis
@@ -65,12 +65,14 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a trial ended; ``signal`` is set if a signal ended it, ``final`` if its end was decided by an analysis."""
+    """How a trial ended; ``signal`` is set if a signal ended it, ``final`` if its end was decided by an analysis,
+    ``fewer`` if it made room for one of fewer levels: these, and the seconds that are left."""
 
     trial: StoredTrial
     state: TrialState
     signal: int | None = None
     final: FinalAnalysis | None = None
+    fewer: tuple[Fewer, float] | None = None
 
 
 def begin(
@@ -390,8 +392,8 @@ def _conduct(
             store.set_state(identity, TrialState.FAILED, str(failed))
         session.check_restored(failed)
         raise failed
-    final = None if conductor is None else conductor.final
-    return Ended(replace(trial, state=state), state, signal or signals.pending, final)
+    final, fewer = (None, None) if conductor is None else (conductor.final, conductor.fewer)
+    return Ended(replace(trial, state=state), state, signal or signals.pending, final, fewer)
 
 
 @contextmanager

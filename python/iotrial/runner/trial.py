@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -64,7 +64,7 @@ from iotrial.store.model import (
 )
 from iotrial.store.not_tried import why_not_tried
 from iotrial.store.records import observation_of, wash_in_check, washed_in
-from iotrial.study.model import TYPICAL
+from iotrial.study.model import TYPICAL, DesignKind
 from iotrial.units import format_duration
 
 FAILURES_TO_DROP = 3
@@ -76,18 +76,32 @@ CHANGES_TO_END, SHARE_TO_END = 3, 0.25
 VOIDS_TO_DROP = 20  # without one complete block in between
 
 
+#: labels by treatment factor
+Fewer = Mapping[str, Sequence[str]]
+#: after so many runs the time is judged, if they take so many seconds each at least
+MOST_FIRST, SLOW_S = 2, 1.0
+#: of the time that is left, for fewer levels: their runs may be longer than the first ones
+SURELY = 0.85
+
+
+class _FewerFirst(Exception):
+    """The time is too short for all levels, and fewer are to be compared."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """When to stop: seconds, complete blocks of each condition, and whether verdicts may stop it.
 
     ``time_s`` are seconds of measuring or, with ``report_s``, all until the answer: with the preparation, what is counted at
-    the end, and this many seconds for the report.
+    the end, and this many seconds for the report. ``fewer``: end early if the time is too short for all levels and enough for
+    fewer (``Conductor.fewer``).
     """
 
     time_s: float
     blocks: int
     stop_when_decided: bool = True
     report_s: float | None = None
+    fewer: bool = False
 
     def measuring_s(self, prepared_s: float, *, counts: bool) -> float:
         """Return the seconds for measuring after a preparation of this many seconds: at least half of all.
@@ -221,6 +235,9 @@ class Conductor:
         self._ended: list[ObservedBlock] = []
         #: what the end of the trial was decided by; None before that
         self.final: FinalAnalysis | None = None
+        #: the levels to compare instead in the seconds that are left, if the trial ended for that
+        self.fewer: tuple[Fewer, float] | None = None
+        self._budget_noted = False
         self._elapsed_before = 0.0
         self._round = 0
         self._read_backs = 0
@@ -273,13 +290,14 @@ class Conductor:
                 begun = condition.key in self._unfinished
                 if not begun and self.elapsed_s + line.block_s > self._until_s:
                     return self._finish()
-                self._block(line)
+                try:
+                    self._block(line)
+                except _FewerFirst:
+                    return TrialState.INTERRUPTED
                 self._show(order[place:])
                 self._signals.check()
                 if self._control_failed() and self._limits.stop_when_decided:
                     return self._finish()
-            if self._round == 0:
-                self._note_budget()
             self._round += 1
             self._done_in_round.clear()
 
@@ -431,6 +449,7 @@ class Conductor:
                 self._store.append_run(self._trial, record)
             line.keep(record)
             self._count_use(record)
+            self._note_budget(len(block.runs))
             observations.append(observation_of(record))
             void = void or _void_of_record(record)
             if record.checks.get("void") == Void.SETTING_CHANGED:
@@ -593,14 +612,33 @@ class Conductor:
                 if note is not None:
                     self._store.note(self._trial, OUTSIDE, note)
 
-    def _note_budget(self) -> None:
-        """Say after the first blocks of a command line if the time is too short for a verdict, and what to type instead."""
-        rounds = 1 + math.floor((self._until_s - self.elapsed_s) / max(self.elapsed_s, 1e-9))
-        if self._plan.study.quick and not self._plan.study.in_windows and self._spec.race_against is None:
-            spent_s = self._limits.time_s - (self._until_s - self.elapsed_s)
-            note = budget_note(self._plan, self._spec, round_s=self.elapsed_s, rounds=rounds, spent_s=spent_s)
-            if note is not None:
-                self._watcher.say(note)
+    def _note_budget(self, runs: int) -> None:
+        """Say in the first round of a command line if the time is too short for a verdict, and what to type instead.
+
+        After the first runs if they are slow, else after the round of blocks (of ``runs`` each, in every condition). Raises
+        _FewerFirst if fewer levels are to be compared.
+        """
+        done, every = sum(len(line.runs) for line in self._lines.values()), runs * len(self._lines)
+        slow = done == MOST_FIRST and self.elapsed_s >= SLOW_S * MOST_FIRST
+        if self._budget_noted or not (slow or done == every) or self._elapsed_before:
+            return
+        if not self._plan.study.quick or self._plan.study.in_windows or self._spec.race_against is not None:
+            return
+        round_s = max(self.elapsed_s, 1e-9) * every / done
+        rounds = max(0, math.floor((self._until_s - self.elapsed_s + round_s * done / every) / round_s))
+        spent_s = self._limits.time_s - (self._until_s - round_s)
+        prepared_s = (self._began_ns - self._time.began_ns) / 1e9
+        left = SURELY * (self._until_s - self.elapsed_s - prepared_s) / round_s
+        fewer = fewer_levels(self._plan, self._spec, left) if self._limits.fewer else None
+        note = budget_note(
+            self._plan, self._spec, round_s=round_s, rounds=rounds, spent_s=spent_s, fewer=fewer
+        )
+        if note is not None:
+            self._budget_noted = True
+            self._watcher.say(note)
+            if fewer is not None:
+                self.fewer = fewer, self._limits.time_s - (time.monotonic_ns() - self._time.began_ns) / 1e9
+                raise _FewerFirst
 
     def _note_idle(self) -> None:
         """Note conditions in which a treatment changes the lab's device but no run had a request to it."""
@@ -762,10 +800,13 @@ def _check_own_files(workload: str, touched: Touched, subject: RunContext, state
         )
 
 
-def budget_note(plan: Plan, spec: Spec, *, round_s: float, rounds: int, spent_s: float) -> str | None:
+def budget_note(
+    plan: Plan, spec: Spec, *, round_s: float, rounds: int, spent_s: float, fewer: Fewer | None = None
+) -> str | None:
     """Return what to type where so many ``rounds`` of blocks, of ``round_s`` seconds each, cannot give an interval.
 
-    ``spent_s``: seconds of --time that are not for further rounds. None if there are enough, or blocks are no measure.
+    ``spent_s``: seconds of --time that are not for further rounds. ``fewer``: the levels that will be compared instead. None
+    if there are enough, or blocks are no measure.
     """
     least = _least_rounds(spec, share=1.0)
     if rounds >= least or spec.whole_plots or any(one.statistic != TYPICAL for one in spec.responses):
@@ -773,12 +814,14 @@ def budget_note(plan: Plan, spec: Spec, *, round_s: float, rounds: int, spent_s:
     time_s = spent_s + (least - 1) * round_s
     step = 10.0 if time_s < 120.0 else 60.0
     longer = format_duration(math.ceil(1.1 * time_s / step) * step).replace(" ", "")
-    fewer = _fewer_levels(plan, spec, rounds)
-    return (
-        f"{rounds} block{'s' * (rounds > 1)} of {format_duration(round_s)} fit into the time, and a verdict takes at least "
-        f"{least}: "
-        f"give --time {longer}{f', or fewer levels: {fewer}' if fewer else ''}"
+    fit = (
+        f"{rounds} block{'s' * (rounds != 1)} of {format_duration(round_s)} fit into the time, and a verdict takes at least "
+        f"{least}"
     )
+    if fewer is not None:
+        return f"{fit}. Fewer levels first: {_typed(plan, fewer)}; all of them need --time {longer}"
+    fitting = fewer_levels(plan, spec, rounds)
+    return f"{fit}: give --time {longer}{f', or --fewer: {_typed(plan, fitting)} first' if fitting else ''}"
 
 
 def _least_rounds(spec: Spec, *, share: float) -> int:
@@ -790,21 +833,46 @@ def _least_rounds(spec: Spec, *, share: float) -> int:
     return blocks_to_interval(alpha, margin=spec.margin, budget_share=bet, copied=copied)
 
 
-def _fewer_levels(plan: Plan, spec: Spec, rounds: int) -> str | None:
-    """Return the most levels of the only varied setting that fit into the time of so many rounds, as try takes them."""
-    varied = plan.study.treatment_factors
-    if len(varied) != 1 or any("," in s.value for level in varied[0].levels for s in level.settings):
+def fewer_levels(plan: Plan, spec: Spec, rounds: float) -> Fewer | None:
+    """Return the most levels of which enough blocks fit into the time of so many rounds; None if there are none.
+
+    The last level of the last factor goes first, then the last factor: what is typed first is compared first. Labels by
+    factor, the reference first; a factor with its reference alone is not varied.
+    """
+    if plan.study.design.kind is not DesignKind.FULL:
         return None
-    factor, runs = varied[0], len(plan.block(plan.conditions[0], 0).runs)
-    for count in range(len(factor.levels) - 1, 1, -1):
-        fitting = math.floor(rounds * runs / (runs - len(factor.levels) + count))
-        if fitting >= _least_rounds(spec, share=(count - 1) / (len(factor.levels) - 1)):
-            setting = factor.levels[0].settings[0]
-            option = "-L " if setting.knob == "command.argument" else ""
-            values = [level.settings[0].value for level in factor.levels[:count]]
-            alone = all(len(level.settings) == 1 for level in factor.levels)
-            return f"{option}{factor.name}={','.join(values)}" if alone else None
+    varied = plan.study.treatment_factors
+    every = {f.name: [f.reference, *(label for label in f.default if label != f.reference)] for f in varied}
+    runs = plan.block(plan.conditions[0], 0).runs
+    treatments = len({run.arm.name for run in runs if run.arm.kind is ArmKind.TREATMENT})
+    left, all_effects = (
+        {name: list(labels) for name, labels in every.items()},
+        sum(map(len, every.values())) - len(every),
+    )
+    while (effects := sum(map(len, left.values())) - len(left)) > 1:
+        several = [name for name, labels in left.items() if len(labels) > 2]
+        last = several[-1] if several else [name for name, labels in left.items() if len(labels) > 1][-1]
+        left[last].pop()
+        shorter = len(runs) - treatments + math.prod(map(len, left.values()))
+        fitting = math.floor(rounds * len(runs) / shorter)
+        if fitting >= _least_rounds(spec, share=(effects - 1) / all_effects):
+            return {name: tuple(labels) for name, labels in left.items()}
     return None
+
+
+def _typed(plan: Plan, fewer: Fewer) -> str:
+    """Return these levels as the command line takes them, by labels where a level is no single value."""
+    words = []
+    for factor in plan.study.treatment_factors:
+        labels = fewer[factor.name]
+        if len(labels) < 2:
+            continue
+        settings = [factor.level(label).settings for label in labels]
+        single = all(len(own) == 1 and "," not in own[0].value for own in settings)
+        option = "-L " if single and settings[0][0].knob == "command.argument" else ""
+        values = [own[0].value for own in settings] if single else labels
+        words.append(f"{option}{factor.name}={','.join(values)}")
+    return " ".join(words)
 
 
 def level_text(arm: Arm) -> str:

@@ -60,6 +60,7 @@ class Conclusion(StrEnum):
     EQUIVALENT_MORE_SLOW_RUNS = "equivalent_more_slow_runs"
     EQUIVALENT_FEWER_SLOW_RUNS = "equivalent_fewer_slow_runs"
     UNDECIDED = "undecided"
+    NOT_TRIED = "not_tried"
     VARIES = "varies"
 
     @property
@@ -83,6 +84,11 @@ class Conclusion(StrEnum):
         return self in (Conclusion.EQUIVALENT_MORE_SLOW_RUNS, Conclusion.EQUIVALENT_FEWER_SLOW_RUNS)
 
     @property
+    def open(self) -> bool:
+        """True if nothing is shown: the effect is undecided, or no run could feel the setting."""
+        return self in (Conclusion.UNDECIDED, Conclusion.NOT_TRIED)
+
+    @property
     def words(self) -> str:
         """Text for reports, e.g. "probably slower". Detectability of an equivalent effect is reported separately."""
         if self is Conclusion.VARIES:
@@ -99,8 +105,8 @@ class Conclusion(StrEnum):
     @property
     def tone(self) -> str:
         """CSS class for its colour on a page; a merely probable effect never gets that of a plain direction."""
-        if self.equivalent:
-            return "equivalent"
+        if self.equivalent or self.open:
+            return "equivalent" if self.equivalent else "undecided"
         return "probable" if self.probable or self.only_typically or self is Conclusion.VARIES else self.words
 
 
@@ -182,7 +188,8 @@ class Effect:
     If the verdict is *equivalent*, ``low`` and ``high`` are ``bounds``, the one-sided bounds that it rests on;
     ``two_sided`` is always the two-sided interval.
 
-    ``kind`` is ``main``, ``interaction`` or ``pooled`` (the mean over the conditions of a workload, ``condition`` empty).
+    ``kind`` is ``main``, ``cell`` (a main effect at one level of another factor, which ``condition`` names), ``interaction``
+    or ``pooled`` (the mean over the conditions of a workload, ``condition`` empty).
     ``aliases`` are interactions that the design cannot separate from this one. ``leaning``, ``skewed`` and ``bounds``
     (ratios) are those of ``Interval``. ``blocks`` counts the contrasts it is based on: one per block, or one for each
     repeat in the stretches of a study with whole plots. ``margin`` is relative. ``agree``, of a pooled effect: whether
@@ -192,7 +199,7 @@ class Effect:
     typical runs does not show (``stats.beyond_typical``); ``means`` is the mean run, which *equivalent* is about as well.
     ``statistic`` is the response's: the statistic of an arm's runs that is compared. ``plain_beyond``: the relative
     effect that the interval must exceed for a plain word; the margin once the injected slowdown was seen, before that the
-    slowdown.
+    slowdown. ``averaged``, of a main effect: another factor changes it, and the effects of kind ``cell`` are the answer.
     """
 
     kind: str
@@ -235,6 +242,7 @@ class Effect:
     two_sided: tuple[float | None, float | None] | None = None
     skewed: bool = False
     plain_beyond: float | None = None
+    averaged: bool = False
 
     @property
     def not_tried(self) -> str:
@@ -245,11 +253,11 @@ class Effect:
     @property
     def conclusion(self) -> Conclusion:
         """The conclusion that interval, margin and scale allow. This is the only place that derives it."""
-        if self.agree is False and self.verdict is not Verdict.INCONCLUSIVE:
+        if self.averaged or (self.agree is False and self.verdict is not Verdict.INCONCLUSIVE):
             return Conclusion.VARIES
         match self.verdict:
             case Verdict.INCONCLUSIVE:
-                return Conclusion.UNDECIDED
+                return Conclusion.NOT_TRIED if self.not_tried else Conclusion.UNDECIDED
             case Verdict.EQUIVALENT if self.slow_runs is not None and self.slow_runs.differ:
                 more = self.slow_runs.difference > 0.0
                 return Conclusion.EQUIVALENT_MORE_SLOW_RUNS if more else Conclusion.EQUIVALENT_FEWER_SLOW_RUNS

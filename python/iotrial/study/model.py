@@ -54,6 +54,7 @@ __all__ = [
     "CacheState",
     "Cap",
     "Claim",
+    "ClaimedTolerance",
     "ClaimedValue",
     "Design",
     "DesignKind",
@@ -212,6 +213,7 @@ class Response(Struct, frozen=True):
 
 Ratio = Annotated[float, Meta(gt=0, le=1e9)]
 ClaimedValue = Annotated[float, Meta(ge=0, le=1e15)]
+ClaimedTolerance = Annotated[float, Meta(ge=0, le=1e6)]
 #: facts about a trial that a claim may require
 Need = Annotated[str, one_of("disk", "devices", "engine", "rate", "processor")]
 
@@ -225,7 +227,9 @@ class Claim(Struct, frozen=True):
     the condition it was published for.
 
     ``needs`` holds what else a trial must satisfy to judge the claim: the accepted words, by fact
-    (``tables.NeedsTable``); ``cannot`` says why no trial of this study can judge it.
+    (``tables.NeedsTable``); ``cannot`` says why no trial of this study can judge it. ``scale``: how the work
+    differs in size from the published one, such as "1/128 of the size"; ``tolerance``: how far a ``value``
+    may differ and still be the same.
     """
 
     source: Annotated[Line, Meta(min_length=1)]
@@ -242,6 +246,8 @@ class Claim(Struct, frozen=True):
     says: Says | None = None
     needs: Mapping[Need, tuple[Line, ...]] = {}
     cannot: Prose = ""
+    scale: Line = ""
+    tolerance: ClaimedTolerance = 0.0
 
 
 class LinkSpec(Struct, frozen=True):

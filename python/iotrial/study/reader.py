@@ -831,6 +831,8 @@ def read_claims(
             )
         if table.says is not None and (table.ratio is not None or table.value is not None):
             raise source.error("a claim of a direction cannot have a ratio or value", *path, "says")
+        if table.tolerance is not None and table.value is None:
+            raise source.error("only a claim of a value has a tolerance", *path, "tolerance")
         others = [one for one in factors if one is not factor]
         condition = {
             name: _condition(source, name, text, others, names, (*path, "condition", name))
@@ -857,6 +859,8 @@ def read_claims(
                 says=table.says,
                 needs=needs,
                 cannot=table.cannot,
+                scale=table.scale,
+                tolerance=table.tolerance or 0.0,
             )
         )
     return tuple(claims)

@@ -56,6 +56,23 @@ def select(
     )
 
 
+def with_levels(study: Study, labels: Mapping[str, Sequence[str]], *, time_s: float) -> Study:
+    """Return a selected study with these levels of its treatment factors, in this time; a single level is held."""
+    single = [factor for factor in study.treatment_factors if len(labels[factor.name]) == 1]
+    rest = {name: own for name, own in labels.items() if len(own) > 1}
+    return select(held(study, single), sets=rest, time_s=time_s)
+
+
+def held(study: Study, factors: Sequence[Factor]) -> Study:
+    """Return the study with these treatment factors held at their references."""
+    settings = [setting for factor in factors for setting in factor.level(factor.reference).settings]
+    return replace(
+        study,
+        factors=tuple(factor for factor in study.factors if factor not in factors),
+        fixed=(*study.fixed, *settings),
+    )
+
+
 def _wanted(
     study: Study, sets: Mapping[str, Sequence[str]], conditions: Mapping[str, Sequence[str]]
 ) -> dict[str, Sequence[str]]:

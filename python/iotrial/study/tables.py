@@ -14,6 +14,7 @@ from iotrial.study.model import (
     TYPICAL,
     Better,
     Cap,
+    ClaimedTolerance,
     ClaimedValue,
     CutPoints,
     DesignKind,
@@ -206,4 +207,6 @@ class ClaimTable(Struct, frozen=True, kw_only=True):
     condition: Annotated[dict[Line, Scalar], Meta(max_length=MAX_FACTORS)] = {}
     needs: NeedsTable = NeedsTable()
     cannot: Prose = ""
+    scale: Line = ""
+    tolerance: ClaimedTolerance | None = None
     note: Prose = ""

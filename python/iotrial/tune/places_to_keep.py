@@ -124,10 +124,14 @@ class Plan:
 
 @dataclass(slots=True)
 class Draft:
-    """A plan under construction. ``texts``: lines to add, by file; ``edits``: changes of a file that exists."""
+    """A plan under construction, for this machine (``here``) or another.
+
+    ``texts``: lines to add, by file; ``edits``: changes of a file that exists.
+    """
 
     machine: Machine
     trial: str
+    here: bool
     entries: list[Entry] = field(default_factory=list)
     live: list[AnyStep] = field(default_factory=list)
     texts: dict[str, list[str]] = field(default_factory=dict)
@@ -492,12 +496,10 @@ MECHANISMS: tuple[Mechanism, ...] = (SysctlFile(), UdevRule(), TmpfilesLine(), M
 _RANK = {"block.scheduler": -2, "block.nr_requests": -1, "block.read_ahead_kb": 9}
 
 
-def plan(
-    machine: Machine, choices: Sequence[Choice], folder: str | None, *, check_owners: bool = True
-) -> Plan:
-    """Plan how these choices are kept. Raises NotKept, Managed or RequestError; changes nothing."""
+def plan(machine: Machine, choices: Sequence[Choice], folder: str | None, *, here: bool = True) -> Plan:
+    """Plan how these choices are kept, ``here`` or elsewhere. Raises NotKept, Managed or RequestError; changes nothing."""
     assert choices
-    draft = Draft(machine, choices[0].trial)
+    draft = Draft(machine, choices[0].trial, here)
     replaced: list[tuple[Choice, str]] = []
     # a change of scheduler moves the length of the queue, and a limit moves read-ahead: those come after
     for choice in sorted(choices, key=lambda one: _RANK.get(one.knob, 0)):
@@ -508,7 +510,7 @@ def plan(
         replaced += [(choice, step.before) for step in steps if step.before != step.after]
     _refuse_twice(draft)
     files, folders, profile = _files(draft)
-    if check_owners:
+    if here:
         for step in files:
             refuse_managed(machine, step.path)
     reloads = [ReloadStep(argv) for argv in draft.reloads if _wanted(machine, argv)]
@@ -607,9 +609,8 @@ def _profile_file(draft: Draft) -> str:
 
 def header(draft: Draft) -> tuple[str, ...]:
     """Return the first lines of a file of our own."""
-    return (
-        f"# {MARK} from trial {draft.short}; `iotrial revert` takes it back, `iotrial applied` shows it.",
-    )
+    known = "; `iotrial revert` takes it back, `iotrial applied` shows it" if draft.here else ""
+    return (f"# {MARK} from trial {draft.short}{known}.",)
 
 
 def comment(choice: Choice) -> tuple[str, ...]:

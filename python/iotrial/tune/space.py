@@ -163,7 +163,7 @@ def space_of_settings(
     lab: str,
     levels: Sequence[str] = (),
 ) -> Space:
-    """Read ``--over`` arguments: KNOB=LEVEL,LEVEL, the same with "if KNOB=LEVEL" after it, or "all"; and ``--level``.
+    """Read what to choose from: KNOB=LEVEL,LEVEL, the same with "if KNOB=LEVEL" after it, or "all"; and ``--level``.
 
     Today's value of each knob is read where the folder is; in an image lab it is the first level. Raises RequestError
     for an empty or contradictory space, and UnknownName for a knob that does not exist.
@@ -179,11 +179,11 @@ def space_of_settings(
         wanted.append((setting_of(text if found is None else found["setting"]), condition))
     wanted += [(parameter_of(name, values), None) for name, values in parameters]
     if everything and lab != IN_PLACE:
-        raise RequestError("--over all: only in place, where it asks the device and the mount what they have")
+        raise RequestError("all: only in place, where it asks the device and the mount what they have")
     if not wanted and not everything and not levels:
         raise RequestError(
-            "there is nothing to choose from: no --over",
-            hint="--over block.scheduler=none,mq-deadline, or --over all for every setting of the disk and the mount",
+            "there is nothing to choose from",
+            hint="block.scheduler=none,mq-deadline, or all for every setting of the disk and the mount",
         )
     if lab == IN_PLACE:
         with system_of(folder) as subject:
@@ -257,7 +257,7 @@ def _in_place(
 
 
 def candidates() -> Iterator[Varied]:
-    """Yield what ``--over all`` tries: the knobs that declare candidates, without those that put data at risk."""
+    """Yield what ``all`` tries: the knobs that declare candidates, without those that put data at risk."""
     for knob in declarations().values():
         if knob.candidates:
             safe = tuple(v for v in knob.candidates if _risk([Setting(knob.name, v)]) is None)
@@ -314,7 +314,7 @@ def _space(
             if at is None or at == place or level not in labels:
                 raise RequestError(
                     f"{varied.name} if {other}={level}: {other} has no level {level} among those to choose from",
-                    hint=f"add --over {other}=...,{level}",
+                    hint=f"add {other}=...,{level}",
                 )
             one = dimensions[place]
             dimensions[place] = Dimension(one.name, one.levels, (at, labels.index(level)))
@@ -327,6 +327,6 @@ def _checked(space: Space) -> Space:
         left_out = f" ({'; '.join(space.refused)})" if space.refused else ""
         raise RequestError(
             f"there is nothing to choose from: no setting has a level besides today's{left_out}",
-            hint="name levels with --over KNOB=LEVEL,LEVEL",
+            hint="name levels: KNOB=LEVEL,LEVEL",
         )
     return space

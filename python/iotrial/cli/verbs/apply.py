@@ -125,7 +125,7 @@ def command(
     if writing:
         _take_back_interrupted(records)
     what = _kept(selected(chosen(document, named=only), only), only)
-    planned = plan(machine, what.choices, folder or origin.folder, check_owners=not (output or ansible))
+    planned = plan(machine, what.choices, folder or origin.folder, here=not (output or ansible))
     if not (output or ansible):  # those are for another machine, with unknown values
         measured = without_unmeasured(document, what, planned.replaced, unmeasured)
         if not measured.choices:

@@ -37,7 +37,7 @@ from iotrial.cli.trial_run import carry_out
 from iotrial.design.keyed import new_seed
 from iotrial.errors import RequestError
 from iotrial.paths import store_path
-from iotrial.report.best import candidate, recommended
+from iotrial.report.best import candidate, confirming_effects, recommended
 from iotrial.report.document import Document
 from iotrial.report.durability import measured_risks
 from iotrial.report.opening import document_of, spec_of
@@ -51,10 +51,11 @@ from iotrial.store import Store
 from iotrial.store.checksums import now
 from iotrial.store.model import Continuation, StoredTrial, TrialState
 from iotrial.study.catalogue import find
-from iotrial.study.model import BEST, Design, DesignKind, Factor, Role, Scale, Study
+from iotrial.study.model import BEST, TODAY, Design, DesignKind, Factor, Role, Scale, Study
 from iotrial.study.reader import read_study
+from iotrial.study.select import held
 from iotrial.tune.search import Proposals
-from iotrial.tune.space import Choice, Space, space_of_factors, space_of_settings
+from iotrial.tune.space import ALL, Choice, Space, space_of_factors, space_of_settings
 from iotrial.tune.stages import (
     AGAIN,
     CONFIRM_SHARE,
@@ -77,6 +78,9 @@ from iotrial.units import parse_duration, parse_margin
 _LEAST_S = 1.0
 #: exit statuses above it are those of signals
 _SIGNALLED = 128
+
+
+_EXAMPLE = "iotrial best block.scheduler=none,mq-deadline -- grep -r error /var/log"
 
 
 class _Cut(Exception):
@@ -254,29 +258,37 @@ class _Search:
         stage = with_margin_left(confirmation(space, winner), stage, race, spec_of(header), raced.data.blocks)
         self._say(f"confirmation on fresh blocks: {label}")
         several = len(space.changed(winner)) > 1
-        result = self._confirmed(stage, CONFIRM_SHARE * self.left_s if several else self.left_s)
+        self.run(stage, CONFIRM_SHARE * self.left_s if several else self.left_s)
+        if several and not self._decided() and self.left_s > _LEAST_S:
+            self._longer(self.trials[-1], self.left_s)
+        result = self._confirmed(stage)
         fewer = None if result is None or not result.partial else result.contributing
         if fewer is not None and self.left_s > _LEAST_S:
             self._say(f"confirmation of what contributes: {space.label(fewer)}")
-            result = self._confirmed(confirmation(space, fewer), self.left_s)
+            stage = confirmation(space, fewer)
+            self.run(stage, self.left_s)
+            result = self._confirmed(stage)
         return Outcome(space, result, tuple(self.trials), undecided=result is None)
 
-    def _confirmed(self, stage: Stage, time_s: float) -> Confirmed | None:
-        document = self.run(stage, time_s)
+    def _decided(self) -> bool:
+        """Return whether the last stage shows whether the winner is better than today's settings."""
+        whole, _ = confirming_effects(self.trials[-1].analysis.effects, TODAY)
+        return whole is not None and not whole.conclusion.open
+
+    def _confirmed(self, stage: Stage) -> Confirmed | None:
+        document = self.trials[-1]
         study = document.trial.header.study
         measured = measured_risks(document.data.cuts, study)
         return confirmed(self._space, stage, study, document.analysis.effects, measured)
 
 
 @click.command("best", cls=OwnCommand)
-@click.argument("study", required=False)
+@click.argument("settings", nargs=-1, metavar="[STUDY | KNOB=LEVEL,LEVEL...]")
 @compared(
     "--over",
     multiple=True,
     metavar="KNOB=LEVEL,LEVEL",
-    help='Choose among these levels and today\'s (may be repeated). "KNOB=LEVELS if KNOB=LEVEL": only with that level of '
-    "the other knob. all: every setting of the disk, the mount and the machine that is worth a try. With STUDY: the names "
-    "of its factors (default: all).",
+    help="The same as KNOB=LEVEL,LEVEL. With STUDY: the names of its factors (default: all).",
 )
 @own_command_options
 @command_group("--workload", metavar="NAME", help="The workload of STUDY, if it has several.")
@@ -308,7 +320,7 @@ class _Search:
 @json_option
 @click.pass_context
 def command(
-    ctx: click.Context, /, study: str | None, over: tuple[str, ...], as_json: bool, **values: Any
+    ctx: click.Context, /, settings: tuple[str, ...], over: tuple[str, ...], as_json: bool, **values: Any
 ) -> int:
     """Which settings should I use for this work?
 
@@ -316,13 +328,20 @@ def command(
     today's settings on fresh blocks, and each of its settings is left out once, to see whether it is needed. Today's
     settings win ties. Nothing is changed for good: `iotrial apply` does that.
 
-      iotrial best --over block.scheduler=none,mq-deadline --over block.read_ahead_kb=128,4096 --cache cold -- grep -r x .
+    KNOB=LEVEL,LEVEL chooses among these levels and today's; "KNOB=LEVELS if KNOB=LEVEL": only with that level of the other
+    knob; all: every setting of the disk, the mount and the machine that is worth a try.
 
-      iotrial best --over all --time 20m -- ./nightly-report.sh
+      iotrial best block.scheduler=none,mq-deadline block.read_ahead_kb=128,4096 --cache cold -- grep -r x .
 
-      iotrial best --over all --time 20m --replay app.iotrace
+      iotrial best all --time 20m -- ./nightly-report.sh
+
+      iotrial best all --time 20m --replay app.iotrace
     """
     after = ctx.meta.get(AFTER, ())
+    over = (*(one for one in settings if "=" in one or one == ALL), *over)
+    study, *further = [one for one in settings if one not in over] or [None]
+    if further:
+        raise RequestError(f"{further[0]} is neither a second study nor KNOB=LEVEL,LEVEL", hint=_EXAMPLE)
     refuse_unwritable(values["html"], force=values["force"])
     own = bool(after) or values["replay"] is not None
     if own is (study is not None):
@@ -330,7 +349,7 @@ def command(
             "name a study, or a command after two dashes, or a trace with --replay"
             if not own
             else f"both a study ({study}) and a {'command' if after else 'replay'}",
-            hint="iotrial best --over block.scheduler=none,mq-deadline -- grep -r error /var/log",
+            hint=_EXAMPLE,
         )
     quantity_of("--time", values["time"], parse_duration)
     quantity_of("--margin", values["margin"], parse_margin)
@@ -431,13 +450,9 @@ def _of_study(
             f"study {study.name}: its first response is not compared by ratio, so no setting can win"
         )
     factors = [f for f in study.treatment_factors if not over or f.name in over]
-    fixed = [
-        setting
-        for factor in study.treatment_factors
-        if factor not in factors
-        for setting in factor.level(factor.reference).settings
-    ]
-    chosen = structs.replace(chosen, fixed=(*chosen.fixed, *fixed))
+    chosen = held(
+        chosen, [f for f in chosen.treatment_factors if f.name not in {one.name for one in factors}]
+    )
     return chosen, space_of_factors(factors, allowed=frozenset(over)), replace(request, conditions={})
 
 

@@ -3,41 +3,33 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
+from msgspec import Meta
 
 from iotrial.cli.options import json_option
 from iotrial.cli.output import tell
 from iotrial.cli.run_request import quantity_of
-from iotrial.documents import json_text
+from iotrial.documents import JsonDocument, JsonObject, json_text
 from iotrial.errors import IotrialError, RequestError, RestoreError
+from iotrial.lab.machine.programs import Program
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe
-from iotrial.report.notation import counted
-from iotrial.runner.doctor import examine, noise_findings
+from iotrial.report.notation import counted, percent
+from iotrial.runner.doctor import Examination, examine, noise_findings
 from iotrial.runner.doctor.checks import Finding, Grade
-from iotrial.runner.doctor.noise import measure_noise
+from iotrial.runner.doctor.noise import NoiseFloor, WorkloadNoise, measure_noise
 from iotrial.runner.progress import Silent, Snapshot
+from iotrial.study.model import LabKind
+from iotrial.terminal import escape
 from iotrial.units import format_duration, parse_duration
 
 if TYPE_CHECKING:
     from iotrial.runner.doctor import Examination
 
-
-import textwrap
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
-
-from msgspec import Meta
-
-from iotrial.documents import JsonDocument, JsonObject
-from iotrial.lab.machine.programs import Program
-from iotrial.report.notation import percent
-from iotrial.runner.doctor import Examination
-from iotrial.runner.doctor.noise import NoiseFloor, WorkloadNoise
-from iotrial.study.model import LabKind
-from iotrial.terminal import escape
 
 #: enough for the scatter to a third or so; --time gives more
 AA_S = 15.0

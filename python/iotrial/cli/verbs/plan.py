@@ -2,49 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 from msgspec import Meta
 
-from iotrial.cli.consent import seek_consent
 from iotrial.cli.options import GroupedCommand, json_option, study_options
 from iotrial.cli.output import tell
 from iotrial.cli.planned_changes import Place, intent_lines, places_of
 from iotrial.cli.run_request import find_study, request_of, resolve_study
 from iotrial.design.model import ArmKind
-from iotrial.documents import Count, JsonDocument, JsonObject, Labels, json_text
+from iotrial.documents import Amount, Count, JsonDocument, JsonObject, Labels, json_text
 from iotrial.errors import RequestError
 from iotrial.report.designs import Design, design_of, plan_lines
+from iotrial.report.notation import counted, percent
 from iotrial.report.safety import LevelSafety, every_level
-from iotrial.runner.pilot import conduct_pilot, predict
 from iotrial.runner.planning import default_folder, look_at_disks, make_plan
-from iotrial.runner.progress import Silent
 from iotrial.runner.same_disk import Together, sharing
+from iotrial.stats.forecast import Forecast, Predicted, Range
 from iotrial.stats.spec import Spec
-from iotrial.study.model import TYPICAL
+from iotrial.study.model import TYPICAL, Study
+from iotrial.terminal import escape
 from iotrial.units import UnitError, format_duration, format_percent, parse_duration
 
 if TYPE_CHECKING:
-    from iotrial.cli.run_request import RunRequest
-    from iotrial.design.plan import Plan
     from iotrial.runner.pilot import Pilot
-    from iotrial.runner.resolve import Resolved
     from iotrial.stats.forecast import Forecast
-
-
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
-from iotrial.documents import Amount
-from iotrial.report.notation import counted, percent
-from iotrial.stats.forecast import Forecast, Predicted, Range
-from iotrial.study.model import Study
-from iotrial.terminal import escape
-
-if TYPE_CHECKING:
-    from iotrial.runner.pilot import Pilot
 
 
 # Print a pilot's prediction: as lines, or as the ``prediction`` of ``plan --json`` (schemas/plan.schema.json).
@@ -340,33 +324,3 @@ def _print(
     for block in listed:
         order = " ".join(run.arm for run in block.runs)
         tell(f"  {block.condition} block {block.block}: {order}", fold=6)
-
-
-# ``plan --pilot``: run the pilot of a plan, with the same consent as a run.
-
-
-def piloted(
-    resolved: Resolved,
-    plan: Plan,
-    seconds: float,
-    request: RunRequest,
-    *,
-    folder: str,
-    quiet: bool,
-) -> tuple[Pilot, Forecast]:
-    """Run the pilot and predict from it. Raises what a trial raises. Nothing is stored, and nothing is left
-    behind."""
-    seek_consent(resolved, folder, trust=request.trust, yes=request.yes)
-    pilot = conduct_pilot(resolved, plan, Silent() if quiet else _Spoken(), time_s=seconds, folder=folder)
-    budget = resolved.study.budget
-    return pilot, predict(pilot, plan, budget_s=budget.time_s, budget_blocks=budget.blocks)
-
-
-class _Spoken:
-    """Prints the pilot's messages, but nothing about its blocks."""
-
-    def say(self, text: str) -> None:
-        tell(f"pilot: {text}", err=True)
-
-    def update(self, snapshot: object) -> None:
-        """Show nothing: the pilot is blind."""

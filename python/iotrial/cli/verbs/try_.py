@@ -52,6 +52,11 @@ from iotrial.units import parse_duration, parse_margin
 )
 @where("--plan", is_flag=True, help="Only show what would be run and changed.")
 @sure("--time", metavar="DURATION", default="1 min", help="At most this long (1 min).")
+@sure(
+    "--fewer",
+    is_flag=True,
+    help="If the time is too short for all levels, compare as many as fit: those that are named first.",
+)
 @sureness_options
 @sure("--no-controls", is_flag=True, help="Run without control arms; the verdict says so.")
 @click.option("--save", metavar="FILE", help="Write the study to this file (TOML), for `iotrial run`.")

@@ -53,6 +53,7 @@ VERDICT_INKS = {
     "higher": _MOVED,
     "lower": _MOVED,
     "undecided": MUTED,
+    "not tried": MUTED,
     **dict.fromkeys(
         (f"probably {word}" for word in ("faster", "slower", "better", "worse", "higher", "lower")), _MOVED
     ),

@@ -68,7 +68,7 @@ def _map(axes: Axes, matrix: Matrix, grid: TestGrid, *, valid: bool, named: bool
             row = grid.cells.get((i, j))
             if row is None:
                 continue
-            verdict = row.effect.conclusion.words if valid else "undecided"
+            verdict = row.effect.conclusion.words if valid and not row.effect.conclusion.open else "undecided"
             ink = VERDICT_INKS.get(verdict, MUTED)
             equal = valid and row.effect.conclusion.equivalent
             quiet = equal or verdict == "undecided"

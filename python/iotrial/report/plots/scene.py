@@ -137,7 +137,7 @@ def _ratios(matrix: Matrix, grid: TestGrid, *, margin: float, valid: bool) -> Sc
     low, high = _bounds([*ends, 1 / (1 + 2 * margin), 1 + 2 * margin])
     bars = []
     for place, effect in sorted(known.items(), reverse=True):
-        verdict = effect.conclusion.words if valid else "undecided"
+        verdict = effect.conclusion.words if valid and not effect.conclusion.open else "undecided"
         least = math.log(effect.low) if effect.low is not None and effect.low > 0 else low
         most = math.log(effect.high) if effect.high is not None else high
         shape = {"faster": "v", "slower": "^", "equivalent": "s", "typical runs equivalent": "s"}.get(
