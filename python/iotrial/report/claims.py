@@ -102,15 +102,26 @@ def claims_of(study: Study) -> tuple[tuple[Claim, ...], bool]:
 
 
 def _contained(ran: Study, now: Study) -> bool:
-    """Return whether everything that ran is still in the study under the same names, with the same meaning."""
+    """Return whether everything that ran is still in the study under the same names, with the same meaning.
+
+    If a kind of work is no longer run, the study asks the same question in another way, and only names can be compared.
+    """
     factors = {factor.name: factor for factor in now.factors}
     works = {workload.name: workload.work for workload in now.workloads}
+    renewed = any(workload.work.gone for workload in ran.workloads)
     return all(
         factor.name in factors
         and factor.role is factors[factor.name].role
-        and all(level in factors[factor.name].levels for level in factor.levels)
+        and all(
+            level in factors[factor.name].levels
+            or (renewed and any(level.label == one.label for one in factors[factor.name].levels))
+            for level in factor.levels
+        )
         for factor in ran.factors
-    ) and all(works.get(workload.name) == workload.work for workload in ran.workloads)
+    ) and all(
+        works.get(workload.name) == workload.work or (workload.work.gone and workload.name in works)
+        for workload in ran.workloads
+    )
 
 
 def not_run(claim: Claim, study: Study) -> str | None:

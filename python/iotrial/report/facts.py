@@ -17,7 +17,9 @@ from iotrial.report.evidence import arm_order, sound_runs
 from iotrial.report.notation import capitalised, counted
 from iotrial.store.checks import FACTS, by_name
 from iotrial.store.model import TrialData
+from iotrial.study.model import Study
 from iotrial.terminal import escape
+from iotrial.workloads.past import AtimeWork
 
 Texts = tuple[str, ...]
 _LEDE = "What the kernel reported, one row per name. Conditions with identical tables share one."
@@ -87,7 +89,8 @@ def facts_of(data: TrialData, conditions: Conditions) -> tuple[FactTable, ...]:
     order = arm_order(data.trial.header.study, arms)
     shared: dict[tuple[Texts, tuple[FactRow, ...]], list[str]] = {}
     for key in sorted(found, key=lambda key: conditions.of_key(key).order):
-        shared.setdefault(_cells(dict(sorted(found[key].items())), order), []).append(key)
+        names = _names(data.trial.header.study, conditions.of_key(key).workload, found[key])
+        shared.setdefault(_cells({name: found[key][name] for name in names}, order), []).append(key)
     tables = []
     for (columns, rows), keys in shared.items():
         counters = [words for key in keys for by_arm in found[key].values() for words in by_arm.values()]
@@ -102,6 +105,13 @@ def facts_of(data: TrialData, conditions: Conditions) -> tuple[FactTable, ...]:
             )
         )
     return tuple(tables)
+
+
+def _names(study: Study, workload: str, found: _Found) -> list[str]:
+    """Return the names in the order of the workload; without such an order, alphabetically."""
+    works = [w.work for w in study.workloads if w.name == workload]
+    calls = works[0].calls if works and isinstance(works[0], AtimeWork) else ()
+    return sorted(found, key=lambda name: (calls.index(name) if name in calls else len(calls), name))
 
 
 def _cells(found: _Found, arms: Sequence[str]) -> tuple[Texts, tuple[FactRow, ...]]:

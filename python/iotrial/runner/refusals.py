@@ -322,6 +322,22 @@ def _labs_that_serve(study: Study) -> frozenset[str]:
     return labs
 
 
+def gone(study: Study) -> list[str]:
+    """Return notes for a plan on workloads of a removed kind, which is only read from trials of an earlier version."""
+    return [f"{_gone(one)}; {one.work.gone}" for one in study.workloads if one.work.gone]
+
+
+def check_kinds(study: Study) -> None:
+    """Raise RequestError for a study with a workload of a removed kind: it can be planned but not run."""
+    for workload in study.workloads:
+        if workload.work.gone:
+            raise RequestError(_gone(workload), hint=workload.work.gone)
+
+
+def _gone(workload: Workload) -> str:
+    return f'workload {workload.name}: kind "{workload.kind}" is not supported any more'
+
+
 def check_labs(study: Study, lab: str) -> None:
     """Refuse a workload that needs what this kind of lab does not have."""
     for workload in study.workloads:

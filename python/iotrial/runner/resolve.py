@@ -198,6 +198,7 @@ def resolve(
     notes += [] if kind == IN_PLACE else _coarse_clock(study, every)
     notes += _modelled(study, sites)
     notes += _left_warm(study, kind)
+    notes += refusals.gone(study)
     notes += [] if kind == GUEST else combinations.halved(study)
     if study.lab.link is not None:
         notes.append(

@@ -27,6 +27,7 @@ from iotrial.runner.durability_pass import DurabilityPass
 from iotrial.runner.places import Where
 from iotrial.runner.planning import default_folder
 from iotrial.runner.progress import Watcher
+from iotrial.runner.refusals import check_kinds
 from iotrial.runner.resolve import Resolved
 from iotrial.runner.same_disk import sharing
 from iotrial.runner.session import Session
@@ -88,6 +89,7 @@ def begin(
     engine: Engine | None = None,
 ) -> Ended:
     """Run a new trial to its end. The trial is stored before its first run. ``engine``: None for a lab."""
+    check_kinds(resolved.study)
     identity = uuid.uuid4().hex
     with StopSignals() as signals:
         for note in (
@@ -185,6 +187,7 @@ def resume(
     named = str(trial.header.options.get("folder", state_folder() / "lab"))
     # the same folder as before, or none: if its disk is not mounted now, the folder is on another disk
     folder = default_folder(resolved, None if named == str(state_folder() / "lab") else named)
+    check_kinds(resolved.study)
     with StopSignals() as signals:
         if (making := _making(resolved)) is not None:
             watcher.say(making)

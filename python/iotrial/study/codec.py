@@ -45,8 +45,7 @@ def study_from_json(data: object, *, origin: str = "stored study", foreign: bool
         if foreign:
             check_study(study)
     except (Problem, RecursionError) as error:
-        hint = error.hint if isinstance(error, Problem) else None
-        raise StudyError(f"is damaged: {_printed(error)}", file=origin, hint=hint) from error
+        raise StudyError(f"is damaged: {_printed(error)}", file=origin) from error
     return study
 
 
@@ -54,9 +53,7 @@ def _with_work(workload: Workload, read_from: ReadFrom) -> Workload:
     try:
         return replace(workload, work=stored_work(workload.kind, workload.work, read_from))
     except Problem as problem:
-        raise Problem(
-            f"workload {shown(workload.name)}: {problem.message}", *problem.path, hint=problem.hint
-        ) from None
+        raise Problem(f"workload {shown(workload.name)}: {problem.message}", *problem.path) from None
 
 
 def _printed(error: Exception) -> str:

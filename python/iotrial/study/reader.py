@@ -67,16 +67,7 @@ from iotrial.study.tables import (
     StudyTable,
     WorkloadTable,
 )
-from iotrial.study.work import (
-    REMOVED_KINDS,
-    HasCheck,
-    HasPrograms,
-    ResponseSpec,
-    Work,
-    kinds,
-    nameable,
-    work_of,
-)
+from iotrial.study.work import HasCheck, HasPrograms, ResponseSpec, Work, kinds, nameable, past_kinds, work_of
 
 _MAX_DOTS_SQUARED = 4_000_000  # takes tomllib about 0.1 s; legitimate lines have some tens of dots
 _POSITION = re.compile(r"\s*\(at line (\d+), column (\d+)\)$")
@@ -538,9 +529,9 @@ def _workload(source: Source, data: dict[str, Any], factors: Sequence[Factor], p
     common = {key: value for key, value in data.items() if key in keys_of(WorkloadTable)}
     table = source.table(WorkloadTable, common, *path)
     if table.kind not in kinds():
-        if table.kind in REMOVED_KINDS:
+        if (past := past_kinds().get(table.kind)) is not None:
             message = f'kind "{table.kind}" is not supported any more'
-            raise source.error(message, *path, "kind", hint=REMOVED_KINDS[table.kind])
+            raise source.error(message, *path, "kind", hint=past.gone)
         raise source.unknown("workload kind", table.kind, kinds(), *path, "kind")
     kind = kinds()[table.kind]
     own = {key: value for key, value in data.items() if key not in common}

@@ -267,6 +267,8 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
     includes: ClassVar[bool] = False
     #: keys that name a large file next to the study, and the keys that keep its checksum and folder
     input_files: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    #: what to use instead, if the kind can only be read from stored trials
+    gone: ClassVar[str] = ""
     #: the known slowdown is injected into each of its times, so that each primary one has a positive control
     stretches_each: ClassVar[bool] = False
     #: what the responses are into which the slowdown cannot be injected
@@ -700,14 +702,6 @@ class HasCheck:
 
 # the kinds
 
-_WITH_SERVER = 'use kind = "command" with serve, a load generator, and its numbers as [[workload.output]] (docs/programs.md)'
-#: what to use instead, by kind
-REMOVED_KINDS = {
-    "pages": _WITH_SERVER,
-    "clients": f'use kind = "fio" with clients, or {_WITH_SERVER.removeprefix("use ")}',
-    "atime": 'use kind = "command" with a script that prints facts, as in the study mount/atime-semantics',
-}
-
 
 @cache
 def _modules() -> frozenset[str]:
@@ -738,6 +732,12 @@ def kind(name: str) -> type[Work]:
     return work
 
 
+def past_kinds() -> dict[str, type[Work]]:
+    """Return the Structs of kinds that can only be read from stored trials, by name."""
+    found: dict[str, type[Work]] = importlib.import_module(f"{PACKAGE}.past").KINDS
+    return found
+
+
 def own_keys(work: type[Work]) -> dict[str, Any]:
     """Return the annotated types of the keys of a kind's table, by name."""
     return {**work.file_keys, **{key.name: key.wanted for key in keys_of(work).values()}}
@@ -763,9 +763,10 @@ def stored_work(name: str, data: object, read_from: ReadFrom) -> Work:
     try:
         struct = kind(name)
     except UnknownName as error:
-        if name in REMOVED_KINDS:
-            raise Problem(f'kind "{name}" is not supported any more', hint=REMOVED_KINDS[name]) from None
-        raise Problem(error.message, hint=error.hint) from None
+        past = past_kinds().get(name)
+        if past is None:
+            raise Problem(error.message, hint=error.hint) from None
+        struct = past
     if not isinstance(data, dict) or data.get("is") != struct.__name__:
         raise Problem(f"its work is not of the kind {shown(name)}")
     work = from_table(struct, {key: value for key, value in data.items() if key != "is"}, read_from)
