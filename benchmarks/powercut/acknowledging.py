@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from iotrial.design.keyed import Stream
-from iotrial.powercut.marks import Marker
+from iotrial.powercut.record import Marker
 from iotrial.powercut.recover import Findings
 
 SEED = f"{29:032x}"

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from laboratory import SIZES, Tally, lab, tried
 
-from iotrial.powercut.marks import Marker
 from iotrial.powercut.mounts import sync_filesystem
+from iotrial.powercut.record import Marker
 from iotrial.powercut.recover import Findings
 from iotrial.powercut.states import Cache
 

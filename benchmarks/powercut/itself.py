@@ -50,8 +50,8 @@ from iotrial.cli.verbs.restore import command as restore_verb  # noqa: E402
 from iotrial.errors import IotrialError  # noqa: E402
 from iotrial.lab.journal import Journal  # noqa: E402
 from iotrial.lab.target import Target  # noqa: E402
-from iotrial.powercut.marks import Marker  # noqa: E402
 from iotrial.powercut.mounts import bind, mount, sync_filesystem  # noqa: E402
+from iotrial.powercut.record import Marker  # noqa: E402
 from iotrial.powercut.recover import Findings  # noqa: E402
 from iotrial.powercut.states import Cache  # noqa: E402
 from iotrial.store import records  # noqa: E402

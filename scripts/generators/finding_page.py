@@ -21,7 +21,7 @@ from iotrial.knobs.declaration import Safety
 from iotrial.report.blocks import Table, View
 from iotrial.report.claims import Outcome
 from iotrial.report.conditions import EVERYWHERE
-from iotrial.report.document import OTHER_CLAIMS, Document
+from iotrial.report.document import OTHER_CLAIMS, Document, times_continued
 from iotrial.report.effect_figures import forest_of
 from iotrial.report.facts import fact_tables
 from iotrial.report.figure import Figure
@@ -31,7 +31,6 @@ from iotrial.report.markdown import code, escaped, table_lines
 from iotrial.report.matrices import matrix_counts
 from iotrial.report.matrix_figures import matrix_figures
 from iotrial.report.notation import counted, joined, percent, quantity, some, utc
-from iotrial.report.plan import times_continued
 from iotrial.report.rows import EffectRow
 from iotrial.report.run_figures import curves_figure
 from iotrial.report.sentences import ELSEWHERE, SIMULATED, controls_line, which_count

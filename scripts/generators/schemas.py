@@ -11,13 +11,14 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from iotrial.cli import best_summary, doctor_view, rehearse_run
+from iotrial.cli import best_summary
 from iotrial.cli.fleet import list as fleet_list
 from iotrial.cli.fleet import run as fleet_run
 from iotrial.cli.verbs import (
     applied,
     apply,
     completion,
+    doctor,
     export,
     import_,
     keep,
@@ -29,6 +30,7 @@ from iotrial.cli.verbs import (
     refine,
     restore,
     revert,
+    run,
     serve,
     show,
     trials,
@@ -55,7 +57,7 @@ DOCUMENTS: dict[str, Any] = {
     "best": best_summary.Best,
     "compare": Compared,
     "completion": completion.Completion,
-    "doctor": doctor_view.Examined,
+    "doctor": doctor.Examined,
     "error": Failure,
     "export": export.Exported,
     "fleet": fleet_run.FleetRun,
@@ -69,7 +71,7 @@ DOCUMENTS: dict[str, Any] = {
     "plan": plan.Planned,
     "record": record.Recorded,
     "refine": refine.Refined,
-    "rehearsal": rehearse_run.Rehearsing,
+    "rehearsal": run.Rehearsing,
     "report": Report,
     "restore": restore.Restoring,
     "revert": revert.Reverted,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from iotrial.lab.directory import DirectoryPlace
+from iotrial.lab.folder import DirectoryPlace
 from iotrial.lab.journal import Journal
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe

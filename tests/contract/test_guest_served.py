@@ -22,7 +22,7 @@ from iotrial.lab.knob import RunContext, WorkDraft
 from iotrial.lab.place import FileSet
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe
-from iotrial.runner import file_server
+from iotrial.runner import run
 from iotrial.runner.guest import GuestSpec
 from iotrial.runner.guests import Guests
 from iotrial.study.model import LinkSpec, Setting
@@ -160,7 +160,7 @@ def test_what_was_read_cold_came_through_the_link_and_from_the_disk_and_costs_th
             "set": "cold", "operations": ["open", "read-to-end", "close"], "user": None, "stretch": 0.0, "devices": [],
             "sync_after": None,
         }  # fmt: skip
-        answer = file_server.measured(
+        answer = run.measured_with_server(
             place, lambda besides, job=job: pair.link.client.call("files", **job, **besides)
         )
         served = answer["served"]
@@ -171,7 +171,7 @@ def test_what_was_read_cold_came_through_the_link_and_from_the_disk_and_costs_th
         assert 0 < served["nas_cpu"] <= 2 * answer["wall_ns"] / 1e9 + 0.05
         # the link is not faster than its configured rate
         assert answer["wall_ns"] / 1e9 > 0.9 * FILES * SIZE * 8 / RATE, name
-        warm = file_server.measured(
+        warm = run.measured_with_server(
             place, lambda besides, job=job: pair.link.client.call("files", **job, **besides)
         )
         assert warm["devices"]["vda"]["read_bytes"] == 0, name

@@ -46,8 +46,8 @@ from iotrial.store.packed.reading import COUNTS
 from iotrial.study import trust
 from iotrial.study.catalogue import names, text
 from iotrial.study.codec import study_from_json, study_to_json
-from iotrial.study.locator import Locator
 from iotrial.study.reader import read_study
+from iotrial.study.source import Locator
 from iotrial.units import (
     UnitError,
     format_size,

@@ -642,7 +642,8 @@ def test_the_state_of_a_running_trial_can_be_scraped(state: Path, service: Servi
     found: dict[str, str] = {}
 
     def measured() -> bool:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        asked = urllib.request.Request(url, headers={"Accept": "application/openmetrics-text"})
+        with urllib.request.urlopen(asked, timeout=5) as answer:
             text = answer.read().decode()
         assert text.endswith("# EOF\n")
         lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]

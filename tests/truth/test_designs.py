@@ -46,7 +46,6 @@ DESIGNS = {
     "full, with interactions": study('interactions = ["all"]', 3),
     "fractional": study('kind = "fractional"\nresolution = 4', 5),
     "Plackett-Burman": study('kind = "plackett-burman"', 7),
-    "definitive screening": study('kind = "definitive-screening"', 6),
     "Plackett-Burman in whole plots": study('kind = "plackett-burman"', 6, whole="f1"),
     "three levels": study("", 2, levels='["off", "half", "on"]'),
     "whole plots, the null factor inside": study("repeats = 3", 2, whole="f1"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
+import pydoe
 
 from iotrial.design.plan import Plan
 from iotrial.stats.model import Observation, ObservedBlock
@@ -13,6 +15,7 @@ from iotrial.study.model import (
     Better,
     Budget,
     Design,
+    DesignKind,
     Factor,
     LabSpec,
     Level,
@@ -24,9 +27,9 @@ from iotrial.study.model import (
     Workload,
 )
 from iotrial.workloads.files import FilesWork
+from values import replace
 
 SEED = "5eed" * 8
-TIME = Response("w", "wall", "s", Scale.LOG, Better.LOWER, primary=True)
 
 
 def factor(name: str, labels: str = "off on", role: Role = Role.TREATMENT, *, whole: bool = False) -> Factor:
@@ -35,29 +38,53 @@ def factor(name: str, labels: str = "off on", role: Role = Role.TREATMENT, *, wh
     return Factor(name, role, levels, reference=names[0], default=tuple(names), whole_plot=whole)
 
 
-def study(*factors: Factor, design: Design | None = None, margin: float = 0.05) -> Study:
-    return Study(
+def response(name: str, *, workload: str = "w", primary: bool = True) -> Response:
+    """A time, of which less is better."""
+    return Response(workload, name, "s", Scale.LOG, Better.LOWER, primary)
+
+
+def reading(name: str = "w", *, only: Mapping[str, tuple[str, ...]] | None = None, **work: Any) -> Workload:
+    """A workload that reads files of the lab; ``work`` are fields of FilesWork."""
+    return Workload(name, "files", FilesWork(operations=("read",), **work), only=only or {})
+
+
+TIME = response("wall")
+
+
+def study(*factors: Factor, **changes: Any) -> Study:
+    """A study of these factors, in which one file is read and timed, with these fields changed."""
+    base = Study(
         name="many",
         title="",
         question="",
         why="",
-        margin=margin,
+        margin=0.05,
         alpha=0.05,
         lab=LabSpec(),
         budget=Budget(),
         factors=factors,
         fixed=(),
-        workloads=(Workload("w", "files", FilesWork(operations=("read",), files=1, pool=1)),),
+        workloads=(reading(files=1, pool=1),),
         responses=(TIME,),
         claims=(),
         text="",
         origin="test",
-        design=design or Design(),
+        design=Design(),
     )
+    return replace(base, **changes)
 
 
 def many(count: int, design: Design) -> Study:
     return study(*(factor(f"f{number:02d}") for number in range(count)), design=design)
+
+
+def stored_definitive(made: Study, ordered: int = 0) -> Plan:
+    """The plan of a stored trial with a definitive screening design, whose first factors have three ordered levels."""
+    rows = pydoe.definitive_screening_design(ordered, len(made.factors) - ordered + 2)
+    texts = ["".join("-0+"[int(code) + 1] for code in row) for row in rows]
+    return Plan.stored(
+        replace(made, design=Design(DesignKind.DEFINITIVE)), SEED, {"controls": True, "design_rows": texts}
+    )
 
 
 def simulated(

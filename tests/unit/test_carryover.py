@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from factorials import factor, reading, study
 
 from iotrial.design.keyed import new_seed
 from iotrial.design.model import ArmKind, Before, WashIn
@@ -20,48 +21,11 @@ from iotrial.stats.dependence import PATTERNS, Dependence
 from iotrial.stats.model import Observation, ObservedBlock, Verdict
 from iotrial.stats.spec import Spec
 from iotrial.stats.wash_in import judged
-from iotrial.study.model import (
-    Better,
-    Budget,
-    Factor,
-    LabSpec,
-    Level,
-    Response,
-    Role,
-    Scale,
-    Setting,
-    Study,
-    Workload,
-)
-from iotrial.workloads.files import FilesWork
+from iotrial.study.model import Level, Setting
 from values import replace
 
 ARMS = ("A", "B", "copy", "slowed")
-STUDY = Study(
-    name="two",
-    title="",
-    question="",
-    why="",
-    margin=0.03,
-    alpha=0.05,
-    lab=LabSpec(),
-    budget=Budget(),
-    factors=(
-        Factor(
-            "fs",
-            Role.TREATMENT,
-            tuple(Level(label, (Setting("knob", label),)) for label in ("ext4", "xfs")),
-            reference="ext4",
-            default=("ext4", "xfs"),
-        ),
-    ),
-    fixed=(),
-    workloads=(Workload("w", "files", FilesWork(operations=("read",), files=5, pool=5)),),
-    claims=(),
-    text="",
-    origin="here",
-    responses=(Response("w", "wall", "s", Scale.LOG, Better.LOWER, primary=True),),
-)
+STUDY = study(factor("fs", "ext4 xfs"), margin=0.03, workloads=(reading(files=5, pool=5),))
 LEVELS = {"A": "A", "B": "B", "copy": "A", "slowed": "A", "C": "C"}
 
 

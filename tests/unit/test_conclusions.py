@@ -22,9 +22,8 @@ from iotrial.report.findings import finding, span_sentence
 from iotrial.report.render import html_report, markdown_report, print_report
 from iotrial.report.risks import risk_note
 from iotrial.report.sentences import controls_line
-from iotrial.stats.analyse import analyse
+from iotrial.stats.analyse import agree, analyse
 from iotrial.stats.model import Conclusion, Interval, Means, Observation, ObservedBlock, Span, Verdict
-from iotrial.stats.pooling import agree
 from iotrial.stats.spec import Spec
 from iotrial.stats.verdict import judge
 from iotrial.study.model import Better, Scale

@@ -10,7 +10,7 @@ import pytest
 
 from iotrial.errors import MissingTool, RequestError, StudyError, UnsupportedLevel
 from iotrial.lab import registry
-from iotrial.runner.programs import check_programs
+from iotrial.runner.refusals import check_programs
 from iotrial.study.model import Setting, Study
 from iotrial.study.reader import read_study
 from iotrial.study.schema import Problem

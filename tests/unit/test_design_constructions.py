@@ -43,30 +43,11 @@ def test_no_product_of_fewer_columns_than_the_resolution_is_constant(
             assert made[:, chosen].prod(axis=1).sum() == 0, chosen
 
 
-@pytest.mark.parametrize("columns", range(4, 65))
-def test_a_definitive_design_has_main_effects_free_of_each_other_and_of_interactions(columns: int) -> None:
-    made = constructions.definitive(columns, 0)
-    assert not made[0].any()
-    half = len(made) // 2
-    assert np.array_equal(
-        made[1 : half + 1], -made[half + 1 :]
-    )  # a fold-over: odd and even effects are orthogonal
-    products = made.T @ made
-    assert np.array_equal(products, np.diag(np.diag(products)))
-
-
 def test_the_rows_are_those_of_the_package_that_made_them_for_stored_trials() -> None:
     for rows in ROWS:
         made = constructions.plackett_burman(rows)
         if made is not None:
             assert np.array_equal(made, pydoe.pbdesign(rows - 1)), rows
-    for ordered, two_level in itertools.product((*range(28), 40, 64), (0, 1, 2, 3, 13)):
-        if ordered + two_level >= 2:
-            found = constructions.definitive(ordered, two_level)
-            assert np.array_equal(found, pydoe.definitive_screening_design(ordered, two_level)), (
-                ordered,
-                two_level,
-            )
     for resolution, most in ((5, 29), (6, 24)):
         for columns in range(resolution, most + 1):
             made = constructions.fractional(columns, resolution)

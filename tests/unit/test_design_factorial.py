@@ -11,7 +11,7 @@ from collections import Counter
 import numpy as np
 import pydoe
 import pytest
-from factorials import SEED, factor, many, study
+from factorials import SEED, factor, many, stored_definitive, study
 
 from iotrial.design import constructions
 from iotrial.design.interactions import alias_table
@@ -26,12 +26,10 @@ SCREENS = [
     Design(DesignKind.PLACKETT_BURMAN, fold_over=True),
     Design(DesignKind.FRACTIONAL, resolution=3),
     Design(DesignKind.FRACTIONAL, resolution=4),
-    Design(DesignKind.DEFINITIVE),
 ]
 
 # Digests of the rows as of the first stored trials. That the rows are right is shown by the other tests.
 VECTORS = {
-    "definitive-screening 4 False": "3e62506e8ab6dcd9",
     "fractional 3 False": "52d7f4009847df42",
     "fractional 4 False": "00ce1fb3291d2480",
     "plackett-burman 4 False": "4980fa63ac9fcc88",
@@ -53,7 +51,7 @@ def test_every_factor_is_at_each_level_in_half_of_the_rows(design: Design, count
     assert len({arm.name for arm in plan.treatments}) == rows
 
 
-@pytest.mark.parametrize("design", SCREENS[:4], ids=lambda d: f"{d.kind.value}-{d.resolution}-{d.fold_over}")
+@pytest.mark.parametrize("design", SCREENS, ids=lambda d: f"{d.kind.value}-{d.resolution}-{d.fold_over}")
 def test_no_main_effect_of_48_factors_or_of_a_control_is_mixed_with_another(design: Design) -> None:
     plan = Plan(many(48, design), SEED)
     names = list(plan.treatments[0].treatment)
@@ -64,7 +62,7 @@ def test_no_main_effect_of_48_factors_or_of_a_control_is_mixed_with_another(desi
 
 
 def test_effects_are_unbiased_by_each_other_also_where_columns_are_not_orthogonal() -> None:
-    plan = Plan(many(24, Design(DesignKind.DEFINITIVE)), SEED)
+    plan = stored_definitive(many(24, Design()))
     names = list(plan.treatments[0].treatment)
     for term, weights in [*((t.factor, t.weights) for t in plan.terms), *plan.control_weights.items()]:
         response = {
@@ -78,13 +76,10 @@ def test_effects_are_unbiased_by_each_other_also_where_columns_are_not_orthogona
 def test_the_weights_of_every_contrast_are_symmetric_so_that_a_drawn_order_makes_its_sign_a_fair_coin() -> (
     None
 ):
-    for design, levels in itertools.product(SCREENS, ["off on", "low mid high"]):
-        if levels == "low mid high" and design.kind is not DesignKind.DEFINITIVE:
-            continue
-        made = study(
-            factor("a", levels), factor("b", levels), *(factor(f"c{i}") for i in range(7)), design=design
-        )
-        plan = Plan(made, SEED)
+    rest = [factor(f"c{i}") for i in range(7)]
+    three = study(factor("a", "low mid high"), factor("b", "low mid high"), *rest)
+    two = study(factor("a"), factor("b"), *rest)
+    for plan in [stored_definitive(three, 2), *(Plan(replace(two, design=one), SEED) for one in SCREENS)]:
         for term in plan.terms:
             weights = sorted(term.weights.get(arm.name, 0.0) for arm in plan.treatments)
             assert weights == pytest.approx([-weight for weight in reversed(weights)], abs=1e-12), term.factor
@@ -109,20 +104,14 @@ def test_the_alias_table_names_the_interaction_that_a_half_fraction_of_three_fac
 
 
 def test_the_first_row_of_a_two_level_design_is_the_reference() -> None:
-    for design in SCREENS[:4]:
+    for design in SCREENS:
         plan = Plan(many(9, design), SEED)
         assert set(plan.treatments[0].treatment.values()) == {"off"}
         assert plan.reference is plan.treatments[0]
 
 
 def test_three_ordered_levels_are_compared_end_against_end() -> None:
-    made = study(
-        factor("a", "low mid high"),
-        factor("b", "low mid high"),
-        factor("c"),
-        design=Design(DesignKind.DEFINITIVE),
-    )
-    plan = Plan(made, SEED)
+    plan = stored_definitive(study(factor("a", "low mid high"), factor("b", "low mid high"), factor("c")), 2)
     assert [(t.factor, t.level, t.reference) for t in plan.terms] == [
         ("a", "high", "low"),
         ("b", "high", "low"),
@@ -195,11 +184,12 @@ def test_designs_that_do_not_fit_their_factors_are_refused_in_words() -> None:
     three = study(factor("a", "x y z"), factor("b"), design=Design(DesignKind.PLACKETT_BURMAN))
     with pytest.raises(RequestError, match="factors of two levels"):
         Plan(three, SEED)
-    middle = study(factor("a", "y x z"), factor("b"), factor("c"), design=Design(DesignKind.DEFINITIVE))
-    four = study(factor("a", "w x y z"), factor("b"), factor("c"), design=Design(DesignKind.DEFINITIVE))
-    Plan(middle, SEED)
+    with pytest.raises(RequestError, match="no longer makes definitive") as refused:
+        Plan(many(5, Design(DesignKind.DEFINITIVE)), SEED)
+    assert "fold_over = true" in refused.value.hint
+    stored_definitive(study(factor("a", "y x z"), factor("b"), factor("c")), 1)
     with pytest.raises(RequestError, match="three in order"):
-        Plan(four, SEED)
+        stored_definitive(study(factor("a", "w x y z"), factor("b"), factor("c")), 1)
     with pytest.raises(RequestError, match="the maximum is 1,024"):
         Plan(many(11, Design()), SEED)
     with pytest.raises(RequestError, match="columns"):
@@ -333,7 +323,11 @@ def test_many_whole_plots_are_refused_before_they_are_multiplied() -> None:
 
 def test_factors_that_a_design_cannot_separate_are_refused_in_words() -> None:
     with pytest.raises(RequestError, match="cannot be distinguished"):
-        Plan(many(2, Design(DesignKind.DEFINITIVE)), SEED, controls=False)
+        Plan.stored(
+            many(2, Design(DesignKind.PLACKETT_BURMAN)),
+            SEED,
+            {"controls": False, "design_rows": ["--", "++"]},
+        )
 
 
 def test_a_fraction_with_more_rows_than_a_block_may_have_is_refused() -> None:
@@ -362,7 +356,7 @@ def test_a_stored_screen_is_the_same_however_designs_are_built_by_then(
     of = many(7, design)
     plan = Plan(of, SEED, controls=controls)
     options = json.loads(json.dumps({**plan.options, "controls": controls}))
-    for name in ("plackett_burman", "fractional", "definitive"):
+    for name in ("plackett_burman", "fractional"):
         monkeypatch.setattr(constructions, name, lambda *_: np.ones((8, 9)))
     again = Plan.stored(of, SEED, options)
     assert again.treatments == plan.treatments

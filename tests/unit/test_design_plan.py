@@ -5,70 +5,34 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from factorials import SEED, factor, reading, response
+from factorials import study as factorial
 
 from iotrial.design.model import ArmKind, Before, WashIn
 from iotrial.design.plan import Plan, condition_key
 from iotrial.errors import RequestError
-from iotrial.study.model import (
-    Better,
-    Budget,
-    Factor,
-    LabSpec,
-    Level,
-    Response,
-    Role,
-    Scale,
-    Setting,
-    Study,
-    Workload,
-)
+from iotrial.study.model import Role, Study, Workload
 from iotrial.workloads.files import FilesWork
 from values import replace
 
-SEED = "5eed" * 8
-
-
-def factor(name: str, labels: str, role: Role = Role.TREATMENT) -> Factor:
-    names = labels.split()
-    levels = tuple(Level(label, (Setting(f"knob.{name}", label),)) for label in names)
-    return Factor(name, role, levels, reference=names[0], default=tuple(names))
-
-
-def response(workload: str, name: str, *, primary: bool) -> Response:
-    return Response(workload, name, "s", Scale.LOG, Better.LOWER, primary)
-
 
 def study(**changes: object) -> Study:
-    base = Study(
+    base = factorial(
+        factor("mode", "444 555 777"),
+        factor("size", "1KiB 10KiB", Role.CONDITION),
+        factor("cache", "cold warm", Role.CONDITION),
         name="modes",
-        title="",
-        question="",
-        why="",
         margin=0.03,
-        alpha=0.05,
-        lab=LabSpec(),
-        budget=Budget(),
-        factors=(
-            factor("mode", "444 555 777"),
-            factor("size", "1KiB 10KiB", Role.CONDITION),
-            factor("cache", "cold warm", Role.CONDITION),
-        ),
-        fixed=(),
         workloads=(
-            Workload("probe", "files", FilesWork(operations=("read",), files=10)),
-            Workload(
-                "md5sum", "files", FilesWork(operations=("read",), files=4, pool=4), only={"cache": ("cold",)}
-            ),
+            reading("probe", files=10),
+            reading("md5sum", only={"cache": ("cold",)}, files=4, pool=4),
         ),
         responses=(
-            response("probe", "read_time", primary=True),
-            response("probe", "open_time", primary=False),
-            response("md5sum", "wall", primary=True),
-            response("md5sum", "cpu", primary=True),
+            response("read_time", workload="probe"),
+            response("open_time", workload="probe", primary=False),
+            response("wall", workload="md5sum"),
+            response("cpu", workload="md5sum"),
         ),
-        claims=(),
-        text="",
-        origin="test",
     )
     return replace(base, **changes)  # type: ignore[arg-type]
 
@@ -168,7 +132,7 @@ def test_all_arms_work_on_the_whole_pool_where_it_is_no_larger_than_a_run() -> N
 
 
 def test_arms_draw_independently_from_a_pool_too_small_for_all() -> None:
-    small = Workload("probe", "files", FilesWork(operations=("read",), files=10, pool=15))
+    small = reading("probe", files=10, pool=15)
     plan = Plan(study(workloads=(small,)), SEED)
     files = [run.files for run in plan.block(plan.conditions[0], 0).runs]
     assert len(set(files)) == len(files)
@@ -179,7 +143,7 @@ def test_arms_draw_independently_from_a_pool_too_small_for_all() -> None:
 
 
 def test_neighbours_are_drawn_as_whole_runs_that_no_two_arms_share() -> None:
-    near = Workload("probe", "files", FilesWork(operations=("read",), files=10, pool=59, contiguous=True))
+    near = reading("probe", files=10, pool=59, contiguous=True)
     plan = Plan(study(workloads=(near,)), SEED)
     first: set[int] = set()
     for index in range(20):
@@ -195,7 +159,7 @@ def test_neighbours_are_drawn_as_whole_runs_that_no_two_arms_share() -> None:
 
 
 def test_a_pool_with_too_few_runs_of_neighbours_is_refused() -> None:
-    near = Workload("probe", "files", FilesWork(operations=("read",), files=10, pool=49, contiguous=True))
+    near = reading("probe", files=10, pool=49, contiguous=True)
     with pytest.raises(RequestError, match="5 times 10 neighbours"):
         Plan(study(workloads=(near,)), SEED)
 

@@ -29,12 +29,12 @@ from iotrial.lab.knob import FileSelection, RunContext, WorkDraft
 from iotrial.lab.place import Place
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe
-from iotrial.runner.file_server import measured
 from iotrial.runner.guest import GuestSpec
 from iotrial.runner.guests import Guests
 from iotrial.runner.outcome import outcome_of
 from iotrial.runner.places import sites_of
 from iotrial.runner.resolve import resolve, served_by
+from iotrial.runner.run import measured_with_server
 from iotrial.study.model import LinkSpec, Setting, Study
 from iotrial.study.reader import read_study
 from iotrial.study.work import JobContext, Measured, Work
@@ -393,7 +393,7 @@ def test_the_server_is_watched_from_before_the_job_to_after_it() -> None:
         log.append(f"job {besides['peer']}")
         return {"devices": {}, "devices_after_sync": {}, "wall_ns": 9}
 
-    answer = measured(place, job)
+    answer = measured_with_server(place, job)
     # its sync comes at once, before it could write anything back by itself
     assert log == ["server watch_start", "job 10.73.0.1:7400", "server syncfs", "server watch_stop"]
     assert answer["devices"] == {"vda": {"read_bytes": 7}}
@@ -412,7 +412,7 @@ def test_after_a_job_that_failed_nothing_goes_on_listening() -> None:
         raise TargetError("gone", errno=5)
 
     with pytest.raises(TargetError):
-        measured(watched(log, watch_stop=TargetError("no marks", errno=None)), job)
+        measured_with_server(watched(log, watch_stop=TargetError("no marks", errno=None)), job)
     assert log == ["server watch_start", "server watch_stop"]
 
 

@@ -14,8 +14,8 @@ import pytest
 from iotrial.errors import LabError, TargetError
 from iotrial.lab.journal import Journal
 from iotrial.lab.knob import Undone
+from iotrial.lab.objects.device import LabProcess
 from iotrial.lab.objects.loop import LabLoop
-from iotrial.lab.objects.process import LabProcess
 from iotrial.lab.restore import refuse_leftovers, restore
 from iotrial.lab.target import Target
 

@@ -20,7 +20,7 @@ from iotrial.audits.importers.contract import source_of
 from iotrial.audits.importers.meter import read_meter
 from iotrial.cli import cli
 from iotrial.errors import IotrialError, RequestError
-from iotrial.stats.energy import Readings, energies_j
+from iotrial.stats.scatter import Readings, energies_j
 from iotrial.store import Store
 from iotrial.store.event_records import energy_texts, with_energy
 from iotrial.store.model import Event, TrialState

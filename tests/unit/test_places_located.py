@@ -12,15 +12,14 @@ import pytest
 from place_studies import DEVICE, HEAD, PLACES, chosen
 
 from iotrial.cli import cli
-from iotrial.cli.place_options import named
+from iotrial.cli.run_request import named
 from iotrial.documents import plain
 from iotrial.errors import IotrialError, RequestError
 from iotrial.lab.guard import Consent
-from iotrial.runner.backing import Machine, disks_under, shared
 from iotrial.runner.places import Where
 from iotrial.runner.planning import default_folder
 from iotrial.runner.resolve import resolve
-from iotrial.runner.same_disk import sharing
+from iotrial.runner.same_disk import Machine, disks_under, shared, sharing
 from iotrial.runner.start import located_of
 from iotrial.store.model import shared_disks_in_words
 

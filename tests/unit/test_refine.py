@@ -14,8 +14,8 @@ from factorial_trials import conducted, on, screen_text
 from jsonschema import Draft202012Validator
 
 from iotrial.cli.verbs import refine as verb
-from iotrial.design.following import Found
 from iotrial.design.plan import Plan
+from iotrial.design.refine import Found
 from iotrial.errors import RequestError, StudyError, UnknownName
 from iotrial.report.document import Document
 from iotrial.report.findings import ablation_finding, is_ablation

@@ -16,7 +16,7 @@ from iotrial.report.conditions import Conditions
 from iotrial.report.document import OTHER_CLAIMS, Document
 from iotrial.report.opening import packed_document
 from iotrial.report.render import print_report
-from iotrial.runner.backing import Machine, kind_of_disk
+from iotrial.runner.same_disk import Machine, kind_of_disk
 from iotrial.stats.model import Effect, Verdict
 from iotrial.study import catalogue
 from iotrial.study.model import Claim, LinkSpec, Role

@@ -10,8 +10,8 @@ import pytest
 from factorial_trials import SEED, stored
 from test_live_windows import study
 
+from iotrial.cli.verbs.live import proposal
 from iotrial.design.plan import Plan
-from iotrial.live.pilot import proposal
 from iotrial.report.document import Document, build_document
 from iotrial.report.render import html_report, markdown_report
 from iotrial.report.windows import windows_of

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from canned_machine import LAPTOP, READING, CannedMachine
 
-from iotrial.cli.doctor_view import doctor_lines
+from iotrial.cli.verbs.doctor import doctor_lines
 from iotrial.lab.journal import Journal
 from iotrial.lab.machine.neighbours import Neighbours
 from iotrial.lab.machine.processor import Clock, Frequency

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from factorials import factor, reading, response, study
 
 from iotrial.design.model import ArmKind, Block, PlannedRun
 from iotrial.design.plan import Plan
@@ -16,52 +17,23 @@ from iotrial.stats.controls import positive_seen
 from iotrial.stats.eprocess import interval
 from iotrial.stats.model import Control, Observation, ObservedBlock, Verdict
 from iotrial.stats.spec import stretched_response
-from iotrial.study.model import (
-    Better,
-    Budget,
-    Factor,
-    LabSpec,
-    Level,
-    Response,
-    Role,
-    Scale,
-    Setting,
-    Study,
-    Workload,
-)
-from iotrial.workloads.files import FilesWork
+from iotrial.study.model import Better, Response, Role, Scale
 from values import replace
 
 Change = Callable[[Block, PlannedRun, Observation], Observation]
 
 
-def factor(name: str, labels: str, role: Role = Role.TREATMENT) -> Factor:
-    names = labels.split()
-    levels = tuple(Level(label, (Setting("knob", label),)) for label in names)
-    return Factor(name, role, levels, reference=names[0], default=tuple(names))
-
-
-STUDY = Study(
+STUDY = study(
+    factor("mode", "444 555 777"),
+    factor("cache", "cold warm", Role.CONDITION),
     name="modes",
-    title="",
-    question="",
-    why="",
-    margin=0.05,
-    alpha=0.05,
-    lab=LabSpec(),
-    budget=Budget(),
-    factors=(factor("mode", "444 555 777"), factor("cache", "cold warm", Role.CONDITION)),
-    fixed=(),
-    workloads=(Workload("w", "files", FilesWork(operations=("read",), files=5, pool=5)),),
+    workloads=(reading(files=5, pool=5),),
     responses=(
-        Response("w", "wall", "s", Scale.LOG, Better.LOWER, primary=True),
-        Response("w", "cpu", "s", Scale.LOG, Better.LOWER, primary=False),
+        response("wall"),
+        response("cpu", primary=False),
         Response("w", "faults", "1", Scale.DIFFERENCE, Better.LOWER, primary=False),
-        Response("w", "never_measured", "s", Scale.LOG, Better.LOWER, primary=False),
+        response("never_measured", primary=False),
     ),
-    claims=(),
-    text="",
-    origin="test",
 )
 EFFECTS = {"444": 0.0, "555": 0.0, "777": math.log(1.3)}
 

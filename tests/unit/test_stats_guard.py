@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from iotrial.stats.guard import log_capital, log_harm
+from iotrial.stats.switchback import log_capital, log_harm
 
 ALPHA = 0.05
 

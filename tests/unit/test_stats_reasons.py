@@ -9,54 +9,17 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from factorials import factor, reading, study
 
 from iotrial.design.model import ArmKind
 from iotrial.design.plan import Plan
 from iotrial.stats.analyse import Spec, analyse
 from iotrial.stats.model import Observation, ObservedBlock
 from iotrial.stats.reasons import Reason, RunFacts, likely_reasons
-from iotrial.study.model import (
-    Better,
-    Budget,
-    Factor,
-    LabSpec,
-    Level,
-    Response,
-    Role,
-    Scale,
-    Setting,
-    Study,
-    Workload,
-)
-from iotrial.workloads.files import FilesWork
 
 INJECTED = 1.1
 CONDITION = "workload=w"
-STUDY = Study(
-    name="s",
-    title="",
-    question="",
-    why="",
-    margin=0.05,
-    alpha=0.05,
-    lab=LabSpec(),
-    budget=Budget(),
-    factors=(
-        Factor(
-            "mode",
-            Role.TREATMENT,
-            tuple(Level(label, (Setting("knob", label),)) for label in ("a", "b")),
-            reference="a",
-            default=("a", "b"),
-        ),
-    ),
-    fixed=(),
-    workloads=(Workload("w", "files", FilesWork(operations=("read",), files=5)),),
-    responses=(Response("w", "wall", "s", Scale.LOG, Better.LOWER, primary=True),),
-    claims=(),
-    text="",
-    origin="test",
-)
+STUDY = study(factor("mode", "a b"), workloads=(reading(files=5),))
 
 
 @dataclasses.dataclass

@@ -22,8 +22,8 @@ from iotrial.report.opening import document_of
 from iotrial.store import Store
 from iotrial.store.model import TrialHeader, TrialState
 from iotrial.store.packed import read_packed
-from iotrial.store.packed.file import open_packed
 from iotrial.store.packed.privacy import Privacy, visible
+from iotrial.store.packed.reading import open_packed
 from values import replace
 
 ID = "0123456789abcdef"

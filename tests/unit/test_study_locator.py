@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iotrial.study.locator import Locator
+from iotrial.study.source import Locator
 
 TRICKY = '''\
 # [[factor]] in a comment

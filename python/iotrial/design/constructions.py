@@ -1,8 +1,7 @@
-"""Published constructions of two-level and three-level designs, as coded rows (-1, 0, +1).
+"""Published constructions of two-level designs, as coded rows (-1, +1).
 
-Plackett-Burman designs come from Hadamard matrices (Paley 1933, Sylvester 1867), definitive screening designs from
-conference matrices (Xiao, Lin and Bai, Journal of Quality Technology 44(1), 2012), fractional factorials of resolution V
-and VI from a search over products of base columns.
+Plackett-Burman designs come from Hadamard matrices (Paley 1933, Sylvester 1867), fractional factorials of resolution V and
+VI from a search over products of base columns.
 
 Rows and columns have the order in which the package ``pydoe`` 1.5 returns them, because the plan of a trial follows from
 its seed and its rows. ``pydoe`` itself needs scipy, which is larger than everything else that iotrial needs.
@@ -23,38 +22,6 @@ _MOST_COLUMNS = {
     5: {4: 5, 5: 6, 6: 8, 7: 11, 8: 17, 9: 23, 10: 29},
     6: {5: 6, 6: 7, 7: 9, 8: 12, 9: 18, 10: 24},
 }
-
-# Orders for which the construction from a prime does not exist: 9 is no prime, and neither is 15.
-_CONFERENCE_10 = [
-    "0+++++++++",
-    "+0----++++",
-    "+-0-++--++",
-    "+--0++++--",
-    "+-++0--+-+",
-    "+-++-0+-+-",
-    "++-+-+0--+",
-    "++-++--0+-",
-    "+++--+-+0-",
-    "+++-+-+--0",
-]
-_CONFERENCE_16 = [
-    "0+++++++++++++++",
-    "-0++-+--+-++-+--",
-    "--0++-+-+--++-+-",
-    "---0++-++---++-+",
-    "-+--0++-++---++-",
-    "--+--0+++-+---++",
-    "-+-+--0+++-+---+",
-    "-++-+--0+++-+---",
-    "--------0+++++++",
-    "-+++-+---0--+-++",
-    "--+++-+--+0--+-+",
-    "---+++-+-++0--+-",
-    "-+--+++---++0--+",
-    "--+--+++-+-++0--",
-    "-+-+--++--+-++0-",
-    "-++-+--+---+-++0",
-]
 
 
 def all_signs(columns: int) -> Matrix:
@@ -135,59 +102,6 @@ def _independent_words(
     return [factors[place] for place in found]
 
 
-def definitive(ordered: int, two_level: int) -> Matrix:
-    """Return the definitive screening design with ``ordered`` columns of three levels, then ``two_level`` columns of two.
-
-    The rows of all factors in the middle come first. With columns of two levels there are two such rows, in which these are
-    all at -1 and all at +1, or the reverse for a single one (Jones and Nachtsheim, Journal of Quality Technology 45(2),
-    2013).
-    """
-    columns = ordered + two_level
-    half = _conference(columns, plain=two_level == 0)
-    design = np.vstack([half, -half])[:, :columns]
-    if not two_level:
-        return np.vstack([np.zeros((1, columns)), design]) + 0.0
-    middle = np.where(np.arange(len(design)) < len(half), 1.0, -1.0)[:, np.newaxis]
-    categories = design[:, ordered:]
-    design[:, ordered:] = np.where(categories == 0, middle, categories)
-    centers = np.zeros((2, columns))
-    centers[:, ordered:] = [[1.0], [-1.0]] if two_level == 1 else [[-1.0], [1.0]]
-    return np.vstack([centers, design]) + 0.0
-
-
-def _conference(columns: int, *, plain: bool) -> Matrix:
-    """Return a conference matrix of at least this order: zeros on the diagonal, else -1 and +1, orthogonal columns.
-
-    ``plain`` chooses the signs of a design without columns of two levels.
-    """
-    if columns in (9, 10):
-        return _signs(_CONFERENCE_10)
-    if columns in (15, 16):
-        return _signs(_CONFERENCE_16)
-    if columns in (25, 26):
-        return _conference_26()
-    q = columns - 1 if columns % 2 == 0 else columns
-    while q != 1 and not _is_prime(q):
-        q += 2
-    matrix = np.zeros((q + 1, q + 1))
-    matrix[0, 1:] = 1.0
-    if plain and columns >= 4 and q == columns - 1:
-        matrix[1:, 0] = 1.0 if q % 4 == 1 else -1.0
-        matrix[1:, 1:] = _jacobsthal(q)
-    else:
-        matrix[1:, 0] = 1.0
-        matrix[1:, 1:] = -_jacobsthal(q)
-    return matrix
-
-
-def _conference_26() -> Matrix:
-    """Return the matrix of order 26 from two circulants of order 13."""
-    first = -_jacobsthal(13)
-    starter = _signs(["--+-+++++-+++"])[0]
-    second = np.array([np.roll(starter, -shift) for shift in range(13)])
-    return np.block([[first, second], [second.T, -first]])
-
-
 def _characters(q: int) -> Matrix:
     """Return the Legendre symbols of 0 to q - 1 for a prime q: 0, +1 for squares, -1 for the others."""
     symbols = np.full(q, -1.0)
@@ -202,11 +116,3 @@ def _jacobsthal(q: int) -> Matrix:
     differences = places - places[:, np.newaxis]
     symbols: Matrix = _characters(q)[differences % q]
     return symbols
-
-
-def _is_prime(number: int) -> bool:
-    return number > 1 and all(number % divisor for divisor in range(2, int(number**0.5) + 1))
-
-
-def _signs(rows: list[str]) -> Matrix:
-    return np.array([["-0+".index(sign) - 1.0 for sign in row] for row in rows])

@@ -58,19 +58,21 @@ def screening_matrix(
 ) -> Matrix:
     """Return the coded design for factors with these numbers of levels, one column per factor.
 
-    Every factor has two levels; in a definitive screening design two or three. Raises RequestError if there is no such
-    design; ``what`` names the study in its message.
+    Raises RequestError if there is no such design; ``what`` names the study in its message.
     """
     if not 2 <= len(levels) <= MAX_COLUMNS:
         raise RequestError(
             f"{what}: a {kind.value} design takes 2 to {MAX_COLUMNS} columns, not {len(levels)}"
         )
     if kind is DesignKind.DEFINITIVE:
-        return _definitive(levels, what)
+        raise RequestError(
+            f"{what}: iotrial no longer makes definitive screening designs",
+            hint='use kind = "plackett-burman" with fold_over = true and the two end levels of each factor',
+        )
     if any(count != 2 for count in levels):
         raise RequestError(
             f"{what}: a {kind.value} design takes factors of two levels",
-            hint='choose two levels of each with --set, or kind = "definitive-screening" for three ordered ones',
+            hint="choose two levels of each with --set",
         )
     made = (
         _plackett_burman(len(levels))
@@ -130,20 +132,6 @@ def _fractional(columns: int, resolution: int, what: str) -> Matrix:
             hint='use a lower resolution, or kind = "plackett-burman"',
         )
     return made
-
-
-def _definitive(levels: Sequence[int], what: str) -> Matrix:
-    if any(count not in (2, 3) for count in levels):
-        raise RequestError(
-            f"{what}: a definitive screening design takes factors of two levels, or of three ordered ones",
-            hint="choose levels with --set",
-        )
-    ordered = [i for i, count in enumerate(levels) if count == 3]
-    two = [i for i, count in enumerate(levels) if count == 2]
-    found = constructions.definitive(len(ordered), len(two))
-    placed = np.empty_like(found)
-    placed[:, [*ordered, *two]] = found  # the construction has two-level factors last
-    return placed
 
 
 def column_weights(matrix: Matrix) -> Matrix:

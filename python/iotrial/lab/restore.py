@@ -10,10 +10,9 @@ from iotrial.errors import IotrialError, LabError
 from iotrial.lab import host, registry
 from iotrial.lab.journal import LEFT_ALONE, Entry, Journal
 from iotrial.lab.knob import TakenError, Undone
-from iotrial.lab.objects.device import LabDevice
+from iotrial.lab.objects.device import LabDevice, LabProcess
 from iotrial.lab.objects.loop import LabLoop
 from iotrial.lab.objects.path import LabPath
-from iotrial.lab.objects.process import LabProcess
 from iotrial.lab.target import Target
 
 PROCESSES = "processes of the trial that cannot be stopped"

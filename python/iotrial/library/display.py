@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from iotrial.report.html import environment
 from iotrial.report.markdown import escaped
 from iotrial.report.notation import elided
-from iotrial.report.templating import environment
 from iotrial.terminal import escape
 
 if TYPE_CHECKING:

@@ -37,8 +37,8 @@ from iotrial.runner.outcome import Outcome, voided
 from iotrial.runner.start import Engine
 from iotrial.runner.trial import Conductor, Line
 from iotrial.stats.contrast import Responses, Runs
-from iotrial.stats.guard import log_harm
 from iotrial.stats.model import ObservedBlock
+from iotrial.stats.switchback import log_harm
 from iotrial.stats.voids import Void
 from iotrial.store.accounted import GUARD
 from iotrial.store.checks import LEAD_IN, WINDOW

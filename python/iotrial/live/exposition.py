@@ -1,31 +1,26 @@
-"""A running live trial as OpenMetrics text, for the user's own dashboards and alarms.
+"""A running live trial as OpenMetrics, for the user's own dashboards and alarms.
 
-``Exporter`` serves it on loopback. It knows plain numbers only: the trial hands it a ``Running`` after every window and every
-look at the guard, and a scrape never waits for the trial.
-
-Format: https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md
+``Exporter`` serves it on loopback with prometheus_client. It knows plain numbers only: the trial hands it a ``Running`` after
+every window and every look at the guard, and a scrape never waits for the trial.
 """
 
 from __future__ import annotations
 
-import http.server
+import importlib
+import io
 import math
-import socket
+import socketserver
 import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TextIO
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from iotrial.errors import RequestError
+from iotrial.errors import MissingTool, RequestError
 
-CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 PATH = "/metrics"
 LOOPBACK = "127.0.0.1"
-#: scrapes answered at the same time; more are refused
-MOST_AT_ONCE = 8
-#: how long a client may take to send its request, and to take the answer
+#: how long a client may say nothing, and take nothing of the answer
 _CLIENT_S = 5.0
 #: what a trial may be doing
 STATES = ("waiting", "washout", "measuring", "paused", "reverted", "ended")
@@ -79,161 +74,87 @@ class Running:
     share: Mapping[str, float] = field(default_factory=dict)
 
 
-def openmetrics(running: Running) -> str:
-    """Return the text of all metrics of a running trial. Values that are unknown or not numbers are left out."""
-    trial = {"trial": running.trial}
-    lines: list[str] = []
-    lines += _family(
-        "iotrial_trial",
-        "info",
-        "A switchback trial of a setting.",
-        "",
-        [("_info", {**trial, "knob": running.knob}, 1.0)],
-    )
-    lines += _family(
-        "iotrial_state",
-        "stateset",
-        "What the trial is doing.",
-        "",
-        [("", {**trial, "iotrial_state": one}, float(one == running.state)) for one in STATES],
-    )
-    lines += _family(
-        "iotrial_level",
-        "stateset",
-        "The level that is in force.",
-        "",
-        [("", {**trial, "iotrial_level": one}, float(one == running.level)) for one in running.levels],
-    )
-    lines += _family(
-        "iotrial_pairs",
-        "counter",
-        "Complete pairs of windows.",
-        "",
-        [("_total", trial, float(running.pairs))],
-    )
-    lines += _family(
-        "iotrial_void_pairs",
-        "counter",
-        "Pairs that do not count.",
-        "",
-        [("_total", trial, float(running.void_pairs))],
-    )
-    lines += _family(
-        "iotrial_level_time_ratio",
-        "gauge",
-        "Share of the time in which the level was in force.",
-        "ratio",
-        [("", {**trial, "level": level}, share) for level, share in running.share.items()],
-    )
-    lines += _family(
-        "iotrial_current",
-        "gauge",
-        "Newest value of the metric.",
-        "",
-        [("", {**trial, **_labels(one)}, one.current) for one in running.metrics],
-    )
-    lines += _family(
-        "iotrial_window",
-        "gauge",
-        "Newest counted window of the level.",
-        "",
-        list(_by_level(running, "windows")),
-    )
-    lines += _family(
-        "iotrial_effect_ratio",
-        "gauge",
-        "Metric at the level, as a multiple of the reference.",
-        "ratio",
-        list(_by_level(running, "ratio")),
-    )
-    lines += _family(
-        "iotrial_effect_low_ratio",
-        "gauge",
-        "Lower end of the interval of the effect.",
-        "ratio",
-        list(_by_level(running, "low")),
-    )
-    lines += _family(
-        "iotrial_effect_high_ratio",
-        "gauge",
-        "Upper end of the interval of the effect.",
-        "ratio",
-        list(_by_level(running, "high")),
-    )
-    lines += _family(
-        "iotrial_log_evidence",
-        "gauge",
-        "Natural logarithm of the e-value against no effect.",
-        "",
-        list(_by_level(running, "log_evidence")),
-    )
-    lines += _family(
-        "iotrial_guard_tripped",
-        "gauge",
-        "1 if the guard has stopped the trial.",
-        "",
-        [("", {**trial, "guard": one.name}, float(one.tripped)) for one in running.guards],
-    )
-    lines += _family(
-        "iotrial_guard_limit",
-        "gauge",
-        "Limit of the guard.",
-        "",
-        [("", {**trial, "guard": one.name}, one.limit) for one in running.guards],
-    )
-    lines += _family(
-        "iotrial_guard_value",
-        "gauge",
-        "Newest value that the guard has seen.",
-        "",
-        [("", {**trial, "guard": one.name}, one.value) for one in running.guards],
-    )
-    return "\n".join([*lines, "# EOF", ""])
+#: name of the family and its help, by the attribute of a metric that has a number for each level
+_BY_LEVEL = {
+    "windows": ("window", "Newest counted window of the level."),
+    "ratio": ("effect_ratio", "Metric at the level, as a multiple of the reference."),
+    "low": ("effect_low_ratio", "Lower end of the interval of the effect."),
+    "high": ("effect_high_ratio", "Upper end of the interval of the effect."),
+    "log_evidence": ("log_evidence", "Natural logarithm of the e-value against no effect."),
+}
 
 
-_Sample = tuple[str, Mapping[str, str], float | None]
+def families(running: Running) -> Iterator[Any]:
+    """Yield prometheus_client's metrics of a running trial. Values that are unknown or not numbers are left out."""
+    own = {"trial": running.trial}
+    of_metric = {
+        one.name: {**own, "metric": one.name, "unit": one.unit, "primary": "yes" if one.primary else "no"}
+        for one in running.metrics
+    }
+    yield _family("trial", "info", "A switchback trial of a setting.", [({**own, "knob": running.knob}, 1)])
+    for name, text, all_of, now in (
+        ("state", "What the trial is doing.", STATES, running.state),
+        ("level", "The level that is in force.", running.levels, running.level),
+    ):
+        yield _family(
+            name, "stateset", text, [({**own, f"iotrial_{name}": one}, one == now) for one in all_of]
+        )
+    yield _family("pairs", "counter", "Complete pairs of windows.", [(own, running.pairs)])
+    yield _family("void_pairs", "counter", "Pairs that do not count.", [(own, running.void_pairs)])
+    shares = [({**own, "level": level}, share) for level, share in running.share.items()]
+    yield _family("level_time_ratio", "gauge", "Share of the time in which the level was in force.", shares)
+    current = [(of_metric[one.name], one.current) for one in running.metrics]
+    yield _family("current", "gauge", "Newest value of the metric.", current)
+    for attribute, (name, text) in _BY_LEVEL.items():
+        by_level = [
+            ({**of_metric[one.name], "level": level}, value)
+            for one in running.metrics
+            for level, value in getattr(one, attribute).items()
+        ]
+        yield _family(name, "gauge", text, by_level)
+    for attribute, text in (
+        ("tripped", "1 if the guard has stopped the trial."),
+        ("limit", "Limit of the guard."),
+        ("value", "Newest value that the guard has seen."),
+    ):
+        values = [({**own, "guard": one.name}, getattr(one, attribute)) for one in running.guards]
+        yield _family(f"guard_{attribute}", "gauge", text, values)
 
 
-def _family(name: str, kind: str, text: str, unit: str, samples: Sequence[_Sample]) -> Iterator[str]:
-    known = [
-        (suffix, labels, value)
-        for suffix, labels, value in samples
-        if value is not None and math.isfinite(value)
-    ]
-    if not known:
-        return
-    yield f"# TYPE {name} {kind}"
-    if unit:
-        yield f"# UNIT {name} {unit}"
-    yield f"# HELP {name} {text}"
-    for suffix, labels, value in known:
-        inside = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
-        yield f"{name}{suffix}{{{inside}}} {value!r}"
+def _family(
+    name: str, kind: str, text: str, samples: Iterable[tuple[Mapping[str, str], float | None]]
+) -> Any:
+    made = _client("core").Metric(f"iotrial_{name}", text, kind, "ratio" if name.endswith("_ratio") else "")
+    suffix = {"info": "_info", "counter": "_total"}.get(kind, "")
+    for labels, value in samples:
+        if value is not None and math.isfinite(value):
+            # what UTF-8 cannot hold is replaced
+            plain = {label: text.encode("utf-8", "replace").decode() for label, text in labels.items()}
+            made.add_sample(made.name + suffix, plain, float(value))
+    return made
 
 
-def _labels(metric: RunningMetric) -> dict[str, str]:
-    return {"metric": metric.name, "unit": metric.unit, "primary": "yes" if metric.primary else "no"}
-
-
-def _by_level(running: Running, what: str) -> Iterator[_Sample]:
-    for metric in running.metrics:
-        for level, value in getattr(metric, what).items():
-            yield "", {"trial": running.trial, **_labels(metric), "level": level}, value
-
-
-def _escaped(text: str) -> str:
-    """Escape a label's value; what UTF-8 cannot hold is replaced."""
-    plain = text.encode("utf-8", "replace").decode("utf-8")
-    return plain.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+def _client(module: str) -> Any:
+    try:
+        return importlib.import_module(f"prometheus_client.{module}")
+    except ImportError:
+        raise MissingTool(
+            "--openmetrics needs prometheus_client, which is not installed",
+            hint="pip install 'iotrial[live]'",
+        ) from None
 
 
 class Exporter:
-    """Serves the newest text on http://127.0.0.1:PORT/metrics in a separate thread. Use as a context manager."""
+    """Serves the newest state on http://127.0.0.1:PORT/metrics in a separate thread. Use as a context manager.
+
+    Raises RequestError if the port cannot be had, and MissingTool without prometheus_client.
+    """
 
     def __init__(self, port: int = 0) -> None:
-        self._text = "# EOF\n"
+        self._running: Running | None = None
+        app = _known_hosts(_client("exposition").make_wsgi_app(self))
         try:
-            self._server = _Server((LOOPBACK, port), self)
+            self._server = make_server(LOOPBACK, port, app, _Server, _Handler)
         except (OSError, OverflowError) as error:
             why = getattr(error, "strerror", None) or error
             raise RequestError(
@@ -249,12 +170,11 @@ class Exporter:
 
     def update(self, running: Running) -> None:
         """Serve this from now on."""
-        self._text = openmetrics(running)
+        self._running = running
 
-    @property
-    def text(self) -> str:
-        """What is served now."""
-        return self._text
+    def collect(self) -> list[Any]:
+        """Return what is served now, as prometheus_client asks a collector for it."""
+        return [] if self._running is None else [one for one in families(self._running) if one.samples]
 
     def __enter__(self) -> Exporter:
         self._thread.start()
@@ -265,64 +185,33 @@ class Exporter:
         self._server.server_close()
 
 
-class _Server(http.server.ThreadingHTTPServer):
+class _Server(socketserver.ThreadingMixIn, WSGIServer):
     daemon_threads = True
     block_on_close = False
-    request_queue_size = 64
-
-    def __init__(self, address: tuple[str, int], exporter: Exporter) -> None:
-        self.exporter = exporter
-        #: open connections and when they began, the oldest first
-        self.open: dict[socket.socket, float] = {}
-        self.changing = threading.Lock()
-        super().__init__(address, _Handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread. With as many as there may be, refuse; one that takes too long makes room for the next."""
-        with self.changing:
-            if len(self.open) >= MOST_AT_ONCE:
-                oldest, began_s = next(iter(self.open.items()))
-                if time.monotonic() - began_s <= _CLIENT_S:
-                    self.shutdown_request(request)
-                    return
-                del self.open[oldest]
-                with suppress(OSError):  # it has ended by itself
-                    oldest.shutdown(socket.SHUT_RDWR)
-            self.open[request] = time.monotonic()
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            with self.changing:
-                self.open.pop(request, None)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that has gone is no error of the trial."""
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
-    server: _Server
+class _Handler(WSGIRequestHandler):
     timeout = _CLIENT_S
-    server_version = "iotrial"
-    sys_version = ""
 
-    def do_GET(self) -> None:
-        host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
-        if host not in (LOOPBACK, "localhost"):
-            # a page in a browser here may have made its name point to this address
-            self.send_error(421, "expected a Host of 127.0.0.1 or localhost")
-            return
-        if self.path.partition("?")[0] != PATH:
-            self.send_error(404, f"the metrics are at {PATH}")
-            return
-        body = self.server.exporter.text.encode()
-        self.send_response(200)
-        self.send_header("Content-Type", CONTENT_TYPE)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """Standard error belongs to the trial."""
+
+    def get_stderr(self) -> TextIO:
+        return io.StringIO()
+
+
+def _known_hosts(answer: Callable[..., Iterable[bytes]]) -> Callable[..., Iterable[bytes]]:
+    """Refuse other names: a page in a browser here may have made its name point to this address."""
+
+    def app(environ: Mapping[str, str], start: Callable[..., object]) -> Iterable[bytes]:
+        given = environ.get("HTTP_HOST", "")
+        host = given.rpartition(":")[0] or given
+        if host not in (LOOPBACK, "localhost"):
+            start("421 Misdirected Request", [("Content-Type", "text/plain")])
+            return [b"expected a Host of 127.0.0.1 or localhost"]
+        return answer(environ, start)
+
+    return app

@@ -4,20 +4,65 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import socket
 import subprocess
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from iotrial.errors import LabError
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.target import Target
 from iotrial.powercut.disk import logged
-from iotrial.powercut.marks import Marker
+from iotrial.powercut.log import MARK_BYTES, LogError
 from iotrial.powercut.mounts import enter_own_namespace, mount, sync_filesystem, unmount
+
+# Records in the write log what a workload acknowledges, at the moment it does so and outside the disk under test.
+
+
+#: environment variable with the path of the socket, for workloads that put marks by themselves
+MARKS = "IOTRIAL_MARKS"
+
+
+class Marker:
+    """A connection to the disk that logs. Use as a context manager. Safe for one thread.
+
+    The socket is a Unix one of type SOCK_SEQPACKET: each message is the text of one mark, and is answered with one byte
+    once the mark is in the log. So the mark follows all writes and flushes that completed before it was sent,
+    and precedes those that begin after the answer.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self._socket.connect(str(path))
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def mark(self, text: str) -> None:
+        """Put a mark into the log. Raises LogError if the text is too long, or if the disk has gone."""
+        data = text.encode()
+        if not 0 < len(data) <= MARK_BYTES:
+            raise LogError(f"a mark has 1 to {MARK_BYTES} bytes, found {len(data)}")
+        self._socket.sendall(data)
+        if not self._socket.recv(1):
+            raise LogError(f"mark {text!r}: the disk that logs has ended")
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
 
 #: mark after mkfs and mount, before the work begins
 BEGUN = "begun"

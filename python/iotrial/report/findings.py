@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf, log
 
-from iotrial.design.ablation import EVERYTHING, NOTHING, WITHOUT
+from iotrial.design.refine import EVERYTHING, NOTHING, WITHOUT
 from iotrial.report.conditions import Conditions
 from iotrial.report.notation import counted, joined, named_level, percent, some
 from iotrial.report.phrases import (

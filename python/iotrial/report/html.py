@@ -21,7 +21,7 @@ from functools import cache
 from hashlib import sha256
 from importlib import resources
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
@@ -39,11 +39,10 @@ from iotrial.report.blocks import (
 )
 from iotrial.report.chart import swatch
 from iotrial.report.figure import Figure, csv_of, named
-from iotrial.report.templating import environment
 from iotrial.terminal import escape, escape_lines
 
 if TYPE_CHECKING:
-    from jinja2 import Template
+    from jinja2 import Environment, Template
 
 #: conditions that are drawn, unless the page is too large
 MOST_PANELS = 24
@@ -191,3 +190,25 @@ def _link(figure: Figure, name: str) -> DataLink:
         data = gzip.compress(data, mtime=0)
         kind, ending = "application/gzip", ".csv.gz"
     return DataLink(f"data:{kind};base64,{base64.b64encode(data).decode()}", name + ending, len(figure.rows))
+
+
+# Shared jinja2 set-up of all pages: values are escaped, and an undefined name is an error.
+
+
+def environment(package: str, **filters: Callable[..., Any]) -> Environment:
+    """Return an environment for the templates in a package's folder ``templates``, with these filters.
+
+    Each template is read once.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    made = Environment(
+        loader=PackageLoader(package, "templates"),
+        autoescape=True,
+        auto_reload=False,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(filters)
+    return made

@@ -21,9 +21,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from iotrial.design.ablation import EVERYTHING
 from iotrial.design.model import ArmKind
 from iotrial.design.plan import condition_key
+from iotrial.design.refine import EVERYTHING
 from iotrial.report.notation import joined, named_level, percent, plain
 from iotrial.report.phrases import (
     SIZE_OPEN,

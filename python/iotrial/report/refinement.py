@@ -10,9 +10,7 @@ from typing import Literal
 
 from msgspec import structs
 
-from iotrial.design.ablation import leave_one_out
-from iotrial.design.following import FollowUp, Found
-from iotrial.design.refine import folded_over, follow_up
+from iotrial.design.refine import FollowUp, Found, folded_over, follow_up, leave_one_out
 from iotrial.errors import RequestError, StudyError
 from iotrial.report.document import Document
 from iotrial.report.notation import counted, named_level

@@ -30,8 +30,8 @@ from iotrial.lab.simulated_disk import WriteLogging
 from iotrial.lab.target import Target
 from iotrial.powercut.disk import CutDisk
 from iotrial.powercut.log import LogError, WriteLog
-from iotrial.powercut.marks import Marker
 from iotrial.powercut.rebuild import Rebuilder
+from iotrial.powercut.record import Marker
 from iotrial.powercut.recover import Check, Findings, Outcome, Recovery
 from iotrial.powercut.states import State, cut_points, state_of
 from iotrial.runner.checked_work import checked_workloads, why_not

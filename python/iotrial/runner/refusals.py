@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-from collections.abc import Iterable
+import stat
+from collections.abc import Iterable, Iterator
 from itertools import islice, product
+from pathlib import Path
 
 from iotrial.errors import MissingTool, PrivilegeError, RequestError
 from iotrial.knobs.declaration import Safety, Stage, consequence_of
@@ -21,13 +23,15 @@ from iotrial.lab.knobs.filesystem import FilesystemType
 from iotrial.lab.knobs.machine import GuestDiskCache, GuestDiskInterface
 from iotrial.lab.knobs.use import FilesystemAge
 from iotrial.lab.log_device import LOGGED
-from iotrial.runner import combinations, programs
+from iotrial.ownership import other_writer
+from iotrial.runner import combinations
 from iotrial.runner.command_user import command_user
 from iotrial.runner.places import Site
 from iotrial.runner.requirements import PACKAGES, TOOL_FOLDERS, Brought, Means
 from iotrial.stats.spec import stretched_response
 from iotrial.study.model import Role, Setting, Study, Workload
 from iotrial.study.places import GUEST, IN_PLACE, LABS
+from iotrial.study.programs import PROGRAM_KNOB
 from iotrial.study.schema import Problem
 from iotrial.study.trust import unmet
 from iotrial.study.work import HasPrograms, varied
@@ -222,10 +226,10 @@ def check_files(study: Study, means: Means) -> None:
 
 def check_commands(study: Study, means: Means) -> None:
     """Refuse a command if its program is not installed."""
-    programs.check_programs(study)
+    check_programs(study)
     for workload in study.workloads:
         work = workload.work
-        if programs.chosen(study) and work.takes_program():
+        if chosen(study) and work.takes_program():
             continue
         for program, package in work.needed_programs().items():
             means.program(program, package)
@@ -485,3 +489,49 @@ def _made_volumes(study: Study, workload: Workload) -> list[int]:
         assert isinstance(work, MkfsWork)
         found.append(work.volume_bytes)
     return found
+
+
+# Checks programs that the user names by path: refused if another user could replace them.
+
+
+def check_programs(study: Study) -> None:
+    """Check the programs that a study names.
+
+    Raises RequestError for a path that is neither a program nor a folder of programs, or that others may
+    write to; MissingTool if a workload lacks one of its programs there.
+    """
+    for setting in study.settings:
+        if setting.knob == PROGRAM_KNOB:
+            path = registry.knob(PROGRAM_KNOB).parse(setting)
+            _check(Path(path))
+            for workload in study.workloads:
+                workload.work.check_program(path)
+
+
+def chosen(study: Study) -> bool:
+    """Return whether the user has named where the programs are."""
+    return any(setting.knob == PROGRAM_KNOB for setting in study.settings)
+
+
+def _check(path: Path) -> None:
+    try:
+        true = path.resolve(strict=True)
+        found = true.stat()
+    except OSError as error:
+        raise RequestError(f"program {path}: {error.strerror}") from error
+    if not stat.S_ISDIR(found.st_mode) and not (stat.S_ISREG(found.st_mode) and found.st_mode & 0o111):
+        raise RequestError(f"program {path}: expected a program or a folder of programs, found neither")
+    for one in (path, *_within(true)):
+        other = other_writer(one)
+        if other is not None:
+            raise RequestError(
+                f"program {path}: {other}, so another user could replace the program",
+                hint="install it where only root or you can write",
+            )
+
+
+def _within(folder: Path) -> Iterator[Path]:
+    if folder.is_dir():
+        yield from (
+            entry.resolve() for entry in folder.iterdir() if entry.is_file() and os.access(entry, os.X_OK)
+        )

@@ -8,39 +8,55 @@ level). It never silently loses data.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from msgspec import structs
 
 from iotrial.design.model import Arm, Condition, PlannedRun
-from iotrial.errors import KnobError, LabError, ProbeError, SettingChanged, TargetError, UnsupportedLevel
+from iotrial.errors import (
+    KnobError,
+    LabError,
+    ProbeError,
+    RequestError,
+    SettingChanged,
+    TargetError,
+    UnsupportedLevel,
+)
+from iotrial.guest.link import MARKS, SERVER, WIRE
+from iotrial.guest.protocols import SHARE
 from iotrial.knobs.declaration import Stage
 from iotrial.lab import cache, health
-from iotrial.lab.disk import DiskPlace
+from iotrial.lab.disk import DiskPlace, disk_place
 from iotrial.lab.knob import RunContext
+from iotrial.lab.knobs.filesystem import FilesystemType
 from iotrial.lab.knobs.mount import MountKnob
+from iotrial.lab.knobs.work import ProcessUser
 from iotrial.lab.place import FULL, Place
-from iotrial.runner import file_server, mkfs_run
+from iotrial.runner.command_user import command_user
 from iotrial.runner.guest import MachineSpec
 from iotrial.runner.outcome import (
     Outcome,
+    counters_of,
     failure_of,
     outcome_of,
     requested_of,
     voided,
 )
-from iotrial.runner.probe_job import JobBuilder
 from iotrial.runner.resolve import KnobSetting
 from iotrial.runner.session import Session
 from iotrial.runner.time_account import Part
 from iotrial.runner.touched import Touched
 from iotrial.runner.trace_job import Counted, TraceCounts, counts_of, request_fields
 from iotrial.runner.work_server import Serving
+from iotrial.stats.spec import stretched_response
 from iotrial.stats.voids import Void
 from iotrial.study.model import Role, Workload
-from iotrial.study.work import HasCheck, LabContext, Step, varied
+from iotrial.study.server import NOBODY
+from iotrial.study.work import HasCheck, JobContext, LabContext, Step, Work, filled, is_cpu, varied
+from iotrial.workloads.mkfs import MkfsWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +278,7 @@ class Runner:
                 return Outcome(failure=wrong)
             answer = self._measure(subject, workload, self._stretch if run.arm.stretched else 0.0, state)
             with self._time.part(Part.START):
-                mkfs_run.end(subject, workload.work, turns, answer)
+                end_mkfs(subject, workload.work, turns, answer)
                 self._aside(subject, workload, workload.work.after())
                 wrong = self._serving.settle(subject, workload.work, answer) or self._serving.stop()
         except KnobError as error:
@@ -347,7 +363,7 @@ class Runner:
         with self._time.part(Part.MOUNTS):
             place.to_neutral(always=treated or leaves, fresh=fresh)
         declared = session.plan.study.workload(condition.workload).work
-        by_the_work = mkfs_run.wished(subject, declared, by_stage[Stage.FORMAT])
+        by_the_work = wish_mkfs(subject, declared, by_stage[Stage.FORMAT])
         if not by_the_work and self._format_due(subject, by_stage[Stage.FORMAT], stretch):
             self._stretch_formatted[place.name] = None  # until formatting has succeeded
             with self._time.part(Part.FILES):
@@ -389,7 +405,7 @@ class Runner:
             self._enter(subject, by_stage[Stage.WORK])
         with self._time.part(Part.MOUNTS):
             self._serving.start(subject, workload.work, state)
-        mkfs_run.begin(subject, workload.work)
+        begin_mkfs(subject, workload.work)
         return subject, state, workload
 
     def _cache_state(self, turns: list[KnobSetting]) -> str:
@@ -501,7 +517,7 @@ class Runner:
 
         def run() -> dict[str, Any]:
             if isinstance(place, DiskPlace) and place.share is not None:
-                return file_server.measured(
+                return measured_with_server(
                     place, lambda besides: self._do(subject, workload, {**job, **besides})
                 )
             return self._do(subject, workload, job)
@@ -521,3 +537,187 @@ class Runner:
 def _as_drafted(workload: Workload, subject: RunContext) -> Workload:
     """Return the workload with the keys that knobs have set."""
     return structs.replace(workload, work=varied(workload.work, subject.work.options))
+
+
+# A run on files that another guest serves: measures the server and the network as well.
+
+
+_NS = 1e-9
+#: The card's counters mapped to traffic on the link, as the server sees it.
+_LINK = {
+    "rx_bytes": "link_to_server_bytes",
+    "rx_packets": "link_to_server_packets",
+    "tx_bytes": "link_from_server_bytes",
+    "tx_packets": "link_from_server_packets",
+    "interrupts": "link_interrupts",
+}
+
+
+def measured_with_server(
+    place: DiskPlace, job: Callable[[dict[str, object]], dict[str, Any]]
+) -> dict[str, Any]:
+    """Return the job's answer, with the serving machine's devices and an additional key ``served``.
+
+    ``served`` holds processor seconds of the server (``nas_cpu``, of which ``nas_interrupts``), the share of
+    the time that its processors were busy in percent, and bytes, packets and interrupts of the link, all of the
+    timed part; then ``nas_sync``, the seconds that the server took to write to its disk what it had received
+    and only held in memory. ``job`` is called with the fields that let the working probe tell the other one
+    when its timed part begins and ends.
+    """
+    devices = list(dict.fromkeys((*place.queues, *place.devices.values())))
+    place.target.call("watch_start", devices=devices, cards=[WIRE], listen=f"{SERVER}:{MARKS}")
+    try:
+        answer = job({"peer": f"{SERVER}:{MARKS}"})
+        synced = place.target.call("syncfs", path=place.root)
+    except Exception:
+        with suppress(ProbeError, TargetError):
+            place.target.call("watch_stop")
+        raise
+    there = place.target.call("watch_stop")
+    around = there["around"]
+    found = {_LINK[name]: float(more) for name, more in there["cards"][WIRE].items()}
+    found["nas_sync"] = synced["wall_ns"] * _NS
+    processors, lasted = around["processors"] or {}, around["lasted_ns"]
+    if processors and lasted > 0:
+        spent = processors["user_ns"] + processors["sys_ns"]
+        found |= {
+            "nas_cpu": spent * _NS,
+            "nas_interrupts": processors["interrupt_ns"] * _NS,
+            "nas_busy": min(100.0, 100.0 * spent / (lasted * processors["count"])),
+        }
+    return {**answer, "devices": there["devices"], "devices_after_sync": None, "served": found}
+
+
+# Works that make the lab's file system themselves: it is removed before they begin, and checked after they end.
+
+
+def wish_mkfs(subject: RunContext, work: Work, turns: Sequence[KnobSetting]) -> bool:
+    """If the work makes the file system, record the options its knobs want and return True."""
+    if not work.makes_filesystem:
+        return False
+    for turn in turns:
+        turn.write(subject)
+    return True
+
+
+def begin_mkfs(subject: RunContext, work: Work) -> None:
+    """Clear the device, right before the timed part: unused, and nothing of it cached."""
+    if work.makes_filesystem:
+        assert isinstance(work, MkfsWork)
+        place = disk_place(FilesystemType.name, subject.place)
+        subject.work.mkfs = place.clear_for_mkfs(work.volume_bytes)
+
+
+def end_mkfs(subject: RunContext, work: Work, turns: Iterable[KnobSetting], answer: dict[str, Any]) -> None:
+    """Mount the new file system, verify its knobs, and add its free space to the answer.
+
+    Raises KnobError.
+    """
+    if not work.makes_filesystem or failure_of(answer) is not None:
+        return
+    assert isinstance(work, MkfsWork)
+    place = disk_place(FilesystemType.name, subject.place)
+    place.to_neutral(always=False, fresh=False)
+    for turn in turns:
+        if turn.knob.stage is Stage.FORMAT:
+            turn.verify(subject)
+    found: Mapping[str, int] = subject.worker.call("statfs", path=place.root)
+    answer["made"] = {**found, "volume_bytes": work.volume_bytes or place.size_bytes}
+
+
+# The job that the probe is sent for a run, from the study's work and what knobs have changed of it.
+
+
+class JobBuilder:
+    """Builds the jobs of one session. ``syncs``: sync what a run has written after its timed part, whatever the work."""
+
+    def __init__(self, session: Session, serving: Serving, *, syncs: bool) -> None:
+        self._session = session
+        self._serving = serving
+        self._syncs_after = syncs
+
+    def job(self, subject: RunContext, workload: Workload, stretch: float) -> dict[str, object]:
+        """Return the whole job: the fields common to all kinds, and the kind's own.
+
+        ``stretch``: the slowdown injected in the positive control, as a share; 0 in other arms.
+        """
+        files = subject.files
+        assert files is not None
+        work = workload.work
+        # A program has to sync its own output. But what it leaves in the scratch folder must not be written
+        # back while the next run is timed.
+        scratch = work.needs_scratch()
+        writes = scratch or work.leaves_dirty()
+        common: dict[str, object] = {
+            **(
+                {"set": files.set, "files": files.wire, "view": subject.work.view}
+                if work.on_files() and subject.place.data is None
+                else {}
+            ),
+            **({"out": subject.place.scratch} if scratch else {}),
+            "user": self.user(subject, work),
+            "stretch": stretch,
+            "stretch_clock": "cpu" if is_cpu(self._stretched(workload)) else "wall",
+            "devices": list(counters_of(subject)),
+            "sync_after": subject.place.root if self._syncs_after or writes else None,
+            "replicates": work.repeats_from(subject.work.cache),
+        }
+        own = work.probe_job(self.context(subject, workload))
+        if prefix := subject.work.prefix:
+            steps = own.get("steps")
+            if not isinstance(steps, list):
+                raise RequestError(
+                    f"workload {workload.name}: without root only a command can have another niceness",
+                    hint="run it with sudo, or try it with a command of your own: iotrial try process.nice=0,10 -- COMMAND",
+                )
+            own = {**own, "steps": [{**step, "argv": [*prefix, *step["argv"]]} for step in steps]}
+        return {**common, **own}
+
+    def words(self, subject: RunContext, workload: Workload, step: Step) -> list[str]:
+        """Return the arguments of a command of the study, with its placeholders filled in."""
+        values = self.context(subject, workload).arguments
+        return [filled(word, values) for word in step.argv]
+
+    def context(self, subject: RunContext, workload: Workload) -> JobContext:
+        """Return what the kind of work needs to know about the run."""
+        draft, place = subject.work, subject.place
+        share = place.share if isinstance(place, DiskPlace) else None
+        folders = {name: f"{place.root}/own" for name, place in subject.extra_places.items()}
+        return JobContext(
+            self._stretched(workload),
+            {
+                **({} if share is None else {SHARE: share.url}),
+                **draft.arguments,
+                **{f"{{place.{name}}}": folder for name, folder in folders.items()},
+                **({} if subject.place.data is None else {"{dir}": subject.place.data}),
+            },
+            draft.environment,
+            subject.place.device,
+            draft.sizes,
+            self._serving.lab_context(subject),
+            folders,
+            draft.mkfs,
+        )
+
+    def owner(self, turns: list[KnobSetting], work: Work) -> dict[str, int] | None:
+        """Return the owner of the scratch folder: the user who will do the work."""
+        reader = next((t.value for t in turns if t.knob.name == ProcessUser.name), "self")
+        return self._user(reader, work)
+
+    def user(self, subject: RunContext, work: Work) -> dict[str, int] | None:
+        """Return the user of the work's programs; None: the probe's own."""
+        return self._user(subject.work.reader, work)
+
+    def _user(self, reader: str, work: Work) -> dict[str, int] | None:
+        if not self._session.resolved.root or reader == "root":
+            return None
+        if reader == "unprivileged":
+            return {"uid": NOBODY, "gid": NOBODY}
+        if work.never_root():
+            return self._serving.user()
+        uid, gid = command_user(self._session.resolved.study)
+        return None if work.as_root() or uid == 0 else {"uid": uid, "gid": gid}
+
+    def _stretched(self, workload: Workload) -> str:
+        response = stretched_response(self._session.plan.responses(workload.name))
+        return "" if response is None else response.name

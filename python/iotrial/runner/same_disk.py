@@ -5,10 +5,15 @@ Looks at the user's folders and disks before anything is made, so that ``plan`` 
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
 from msgspec import UNSET, UnsetType
 
 from iotrial.documents import JsonObject
-from iotrial.runner.backing import disks_under, kind_of_disk, shared
+from iotrial.lab.in_place import MOUNTINFO, SYS, mount_of, source_number, whole_disk
 from iotrial.runner.places import Site
 from iotrial.runner.resolve import Resolved
 from iotrial.study.model import Holds
@@ -54,3 +59,98 @@ def _disks(site: Site, folder: str) -> frozenset[str]:
     if consent is None:
         return disks_under(site.where.folder or folder)
     return frozenset() if consent.path is None else disks_under(consent.path)
+
+
+# Finds the disks that a folder lies on, so that two places on one disk are not taken for two disks.
+
+
+_DEEPEST = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where to look."""
+
+    sys: Path = SYS
+    mountinfo: Path = MOUNTINFO
+
+
+def disks_under(path: str, machine: Machine | None = None) -> frozenset[str]:
+    """Return kernel names of the disks under a folder, or under a block device given by its path.
+
+    Returns the device number itself if no disk is found (a network file system, for example).
+    """
+    machine = machine or Machine()
+    found = Path(path)
+    while (
+        not found.exists() and found != found.parent
+    ):  # a folder not made yet will lie where its parent does
+        found = found.parent
+    try:
+        seen = found.stat()
+    except OSError:
+        return frozenset()
+    block = found.is_block_device()
+    number = seen.st_rdev if block else seen.st_dev
+    return frozenset(_disks_of(number, str(found), machine, 0)) or frozenset({_text(number)})
+
+
+def kind_of_disk(disk: str, machine: Machine | None = None) -> str | None:
+    """Return whether the kernel reports a disk as rotating or solid-state; None if it does not say.
+
+    ``disk`` is a kernel name. A virtual machine's disk says nothing about the disk behind it.
+    """
+    machine = machine or Machine()
+    words = {"1": "rotating", "0": "solid-state"}
+    return words.get((_read(machine.sys / "block" / disk / "queue" / "rotational") or "").strip())
+
+
+def shared(
+    places: Sequence[tuple[str, frozenset[str]]],
+) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:
+    """Return groups of places (names) with disks in common, each with its disks. A place that shares none is left out."""
+    groups: list[tuple[list[str], set[str]]] = []
+    for name, disks in places:
+        touching = [group for group in groups if group[1] & disks]
+        merged = (
+            [n for names, _ in touching for n in names] + [name],
+            set(disks).union(*(d for _, d in touching)),
+        )
+        groups = [group for group in groups if group not in touching] + [merged]
+    return tuple((tuple(names), tuple(sorted(disks))) for names, disks in groups if len(names) > 1)
+
+
+def _text(number: int) -> str:
+    return f"{os.major(number)}:{os.minor(number)}"
+
+
+def _disks_of(number: int, path: str, machine: Machine, depth: int) -> set[str]:
+    if depth > _DEEPEST:
+        return set()
+    if os.major(number) == 0:
+        # the mount is found by its path: subvolumes have further device numbers of their own
+        mount = mount_of(path, machine.mountinfo)
+        source = None if mount is None else source_number(mount)
+        return set() if source is None else _disks_of(source, path, machine, depth + 1)
+    node = machine.sys / "dev" / "block" / _text(number)
+    if not node.exists():
+        return set()
+    folder = whole_disk(node)
+    backing = _read(folder / "loop" / "backing_file")
+    if backing is not None and Path(backing).exists():
+        return _disks_of(Path(backing).stat().st_dev, backing, machine, depth + 1)
+    members = sorted((folder / "slaves").iterdir()) if (folder / "slaves").is_dir() else []
+    found: set[str] = set()
+    for member in members:
+        inner = _read(member / "dev")
+        if inner is not None:
+            major, _, minor = inner.partition(":")
+            found |= _disks_of(os.makedev(int(major), int(minor)), path, machine, depth + 1)
+    return found or {folder.name.replace("!", "/")}
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None

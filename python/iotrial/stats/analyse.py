@@ -6,6 +6,8 @@ condition is decided. Both are pure functions of the blocks in time order.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,7 +23,6 @@ from iotrial.stats.controls import judge_all_controls, judge_controls, on_scale,
 from iotrial.stats.diagnostics import diagnose
 from iotrial.stats.ebh import discoveries
 from iotrial.stats.eprocess import Wanted, intervals
-from iotrial.stats.failures import count_failures
 from iotrial.stats.model import (
     Analysis,
     CarryOver,
@@ -33,10 +34,10 @@ from iotrial.stats.model import (
     Means,
     ObservedBlock,
     Race,
+    Span,
     Verdict,
     untried,
 )
-from iotrial.stats.pooling import agree, span_of
 from iotrial.stats.race import judge_race
 from iotrial.stats.run_statistics import mean_run, means, statistic_interval
 from iotrial.stats.skew import CAP, contradicts, typical_interval
@@ -563,3 +564,63 @@ def _notes(spec: Spec, blocks: Sequence[ObservedBlock], failures: FailureCounts)
     if gaps:
         notes.append(f"{gaps} blocks were interrupted and completed later")
     return notes
+
+
+# Count failed runs: by arm, and which levels the failed combinations of several factors have in common.
+
+
+def count_failures(blocks: Sequence[ObservedBlock]) -> FailureCounts:
+    """Count failed runs by arm, including those of void blocks.
+
+    With several factors, also return the levels that all failed combinations share, if more than one combination failed and
+    that factor ran at other levels too.
+    """
+    failed: Counter[str] = Counter()
+    treatments: dict[str, Mapping[str, str]] = {}
+    run: dict[str, set[str]] = {}
+    for block in blocks:
+        for one in block.observations:
+            for factor, label in one.treatment.items():
+                run.setdefault(factor, set()).add(label)
+            if one.failure is not None:
+                failed[one.arm] += 1
+                treatments[one.arm] = one.treatment
+    shared: list[tuple[str, str]] = []
+    if len(run) > 1 and len(treatments) > 1:
+        for factor, labels in run.items():
+            found = {treatment.get(factor, "") for treatment in treatments.values()}
+            if len(found) == 1 and len(labels) > 1:
+                shared.append((factor, found.pop()))
+    return FailureCounts(tuple(sorted(failed.items())), tuple(shared), factors=len(run))
+
+
+# Check whether the mean of an effect over conditions represents each of them or hides that they differ.
+
+
+def agree(pooled: Effect, parts: Sequence[Effect]) -> bool:
+    """Return whether these effects of single conditions agree with the pooled effect, by the rule of this module."""
+    if pooled.value is None or any(part.value is None for part in parts):
+        return not any(part.blocks for part in parts)  # without data there is nothing to hide
+    highest_low = max((part.low for part in parts if part.low is not None), default=-math.inf)
+    lowest_high = min((part.high for part in parts if part.high is not None), default=math.inf)
+    common = highest_low <= lowest_high
+    if pooled.scale is Scale.DIFFERENCE or (
+        common and {part.conclusion for part in parts} == {pooled.conclusion}
+    ):
+        return common
+    if pooled.value <= 0.0:
+        return False
+    reach = math.log1p(pooled.margin)
+    return all(
+        part.value is not None and part.value > 0.0 and abs(math.log(part.value / pooled.value)) <= reach
+        for part in parts
+    )
+
+
+def span_of(parts: Sequence[Effect]) -> Span | None:
+    """Return the parts with the smallest and the largest estimate; None if fewer than two have an estimate."""
+    known = sorted((part.value, place) for place, part in enumerate(parts) if part.value is not None)
+    if len(known) < 2:
+        return None
+    (least, first), (most, last) = known[0], known[-1]
+    return Span(parts[first].condition, least, parts[last].condition, most, len(parts))

@@ -45,6 +45,7 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 
+from iotrial.stats.betting import SMALLEST, Side, log_paths, log_sum
 from iotrial.stats.carryover import Unit, paths, shift_after
 from iotrial.stats.eprocess import Wanted, intervals
 from iotrial.stats.model import Interval, ObservedBlock
@@ -525,3 +526,30 @@ def _shape(tau: float, pilot: _Pilot) -> Floats:
     decay = np.exp(-pilot.at / tau)
     shape: Floats = decay - decay[pilot.settled].mean()
     return shape
+
+
+# The guard of a live trial: has a setting been shown to be worse than today's by more than a limit?
+
+
+_BOLD = 3.0
+
+
+def log_harm(contrasts: Sequence[float] | Floats, limit: float) -> float:
+    """Return ln of the largest capital so far (at least 0) against "the effect is at most ``limit``".
+
+    ``contrasts``: of each block, the setting against today's, in time order, larger is worse (log ratios, as ``limit``).
+    """
+    return max(0.0, float(log_capital(contrasts, limit).max(initial=0.0)))
+
+
+def log_capital(contrasts: Sequence[float] | Floats, limit: float) -> Floats:
+    """Return ln of the capital after every block."""
+    x: Floats = np.asarray(contrasts, dtype=np.float64) - limit
+    if x.size == 0:
+        return x
+    rms = np.sqrt(np.cumsum(x * x) / np.arange(1, x.size + 1))
+    share = np.divide(x, rms, out=np.zeros_like(x), where=rms > SMALLEST)
+    # ln(1 + tanh z) = ln 2 - ln(1 + exp(-2z)), which does not lose its digits where tanh is close to -1
+    bold = np.cumsum(math.log(2.0) - np.log1p(np.exp(-2.0 * _BOLD * share)))
+    both: Floats = np.stack([log_paths(x, side=Side.LARGER)[0], bold]) - math.log(2.0)
+    return log_sum(both)

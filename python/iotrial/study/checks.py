@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from iotrial.study.labels import fold
 from iotrial.study.model import (
     DEFAULT_RESOLUTION,
     TYPICAL,
@@ -22,7 +21,7 @@ from iotrial.study.model import (
     Study,
     Workload,
 )
-from iotrial.study.schema import Problem, printable, prose, shown
+from iotrial.study.schema import Problem, fold, printable, prose, shown
 from iotrial.study.work import nameable
 
 #: name that stands for the workloads in claims and on the command line

@@ -21,7 +21,6 @@ from iotrial.errors import StudyError
 from iotrial.ownership import other_writer_of_open
 from iotrial.study.checks import MAX_BYTES, MAX_LINE, WORKLOAD, check_distinct_knobs
 from iotrial.study.input_files import InputFile, input_file, text_file, with_texts
-from iotrial.study.labels import fold, match
 from iotrial.study.model import (
     CACHE_STATES,
     DEFAULT_CAP,
@@ -48,7 +47,9 @@ from iotrial.study.schema import (
     MAX_SETTINGS,
     Path,
     Problem,
+    fold,
     keys_of,
+    match,
     printed,
     scalar,
     shown,

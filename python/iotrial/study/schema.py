@@ -17,7 +17,7 @@ import math
 import re
 import typing
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -519,3 +519,20 @@ def form_of(wanted: Any) -> Form | None:
     for meta in metas_of(wanted):
         found = (meta.extra or {}).get("form", found)
     return found
+
+
+# Comparison of level labels: "10KiB", "10 kib" and "10 KiB" are the same label.
+
+
+def fold(label: str) -> str:
+    """Normalise a label: no whitespace, case folded."""
+    return "".join(label.split()).casefold()
+
+
+def match(text: str, labels: Iterable[str]) -> str | None:
+    """Return the label that equals ``text`` exactly or after ``fold``; None if there is none."""
+    labels = tuple(labels)
+    if text in labels:
+        return text
+    folded = fold(text)
+    return next((label for label in labels if fold(label) == folded), None)

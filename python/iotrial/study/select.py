@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from iotrial.errors import RequestError, UnknownName
-from iotrial.study.labels import match
 from iotrial.study.model import Budget, Claim, Factor, Role, Study, Workload
 from iotrial.study.programs import with_programs
+from iotrial.study.schema import match
 
 ALL = "all"
 WORKLOAD = "workload"

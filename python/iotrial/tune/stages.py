@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from iotrial.design.ablation import WITHOUT
+from iotrial.design.refine import WITHOUT
 from iotrial.report.best import advised, confirming_effects, harmed
 from iotrial.report.safety import NO_RISKS, Risks
 from iotrial.stats.model import Effect, ObservedBlock, Race

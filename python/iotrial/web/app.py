@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from secrets import compare_digest
+from urllib.parse import urlencode
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
@@ -23,9 +24,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from iotrial.errors import IotrialError, RequestError, StoreError, UnknownName
+from iotrial.store.outline import Outline
+from iotrial.store.states import TrialState
 from iotrial.terminal import escape
-from iotrial.web import comparison_page, history_page, trial_list, trial_page
-from iotrial.web.pages import message, prepare, style
+from iotrial.web import history_page, trial_list, trial_page
+from iotrial.web.jobs import NotReady
+from iotrial.web.pages import download, message, not_ready, prepare, render_page, report, style
+from iotrial.web.query_params import pairs_of, trials_of
 from iotrial.web.store_view import StoreView
 
 #: content security policy of a page that sets none
@@ -57,9 +62,9 @@ def application(store: Path, *, hosts: Sequence[str], token: str | None, backgro
 
     pages = {
         "/": trial_list.page,
-        "/compare": comparison_page.page,
-        "/compare/report.json": comparison_page.as_json,
-        "/compare/report.md": comparison_page.as_markdown,
+        "/compare": page,
+        "/compare/report.json": as_json,
+        "/compare/report.md": as_markdown,
         "/history": history_page.page,
         "/trials/{number}": trial_page.page,
         "/trials/{number}/report.json": trial_page.as_json,
@@ -148,3 +153,61 @@ async def _internal_error(request: Request, error: Exception) -> Response:
     """Show an error page. Starlette then re-raises the error, and uvicorn logs it to standard error."""
     text = escape(f"{type(error).__name__}: {error}")[:300]
     return message(request, "Internal error", text, "other pages may still work", status=500)
+
+
+# Compare several trials: the page that ``iotrial compare --html`` writes, and the form that leads to it.
+
+
+def page(view: StoreView, request: Request) -> Response:
+    """``/compare?trials=1,2``; with ``choose`` the form, even if trials are named."""
+    pairs = pairs_of(request)
+    numbers = trials_of(pairs)
+    trials = [view.trial(number) for number in numbers]
+    running = _running(trials)
+    if len(trials) < 2 or running or any(name == "choose" for name, _ in pairs):
+        return render_page(
+            request,
+            "compare.html.j2",
+            title="Compare",
+            asked=", ".join(map(str, numbers)),
+            warnings=view.snapshot().warnings,
+            running=[trial.number for trial in running],
+            enough=len(trials) > 1,
+        )
+    try:
+        html = view.comparison(trials).html
+    except NotReady as error:
+        return not_ready(request, "The comparison", error)
+    query = urlencode({"trials": ",".join(map(str, numbers))}, safe=",")
+    links = {"All trials": "/", "Other trials": f"/compare?{query}&choose="}
+    downloads = {"JSON": f"/compare/report.json?{query}", "Markdown": f"/compare/report.md?{query}"}
+    return report(request, html, links, downloads)
+
+
+def as_json(view: StoreView, request: Request) -> Response:
+    """``/compare/report.json``"""
+    return _saved(view, request, "json")
+
+
+def as_markdown(view: StoreView, request: Request) -> Response:
+    """``/compare/report.md``"""
+    return _saved(view, request, "md")
+
+
+def _saved(view: StoreView, request: Request, suffix: str) -> Response:
+    numbers = trials_of(pairs_of(request))
+    trials = [view.trial(number) for number in numbers]
+    if len(trials) < 2 or _running(trials):
+        raise RequestError("a comparison needs two or more finished trials")
+    name = f"compare-{'-'.join(map(str, numbers))}.{suffix}"
+    try:
+        found = view.comparison(trials)
+    except NotReady as error:
+        return not_ready(request, "The comparison", error, download=True)
+    if suffix == "json":
+        return download(found.json, "application/json", name)
+    return download(found.markdown, "text/markdown", name)
+
+
+def _running(trials: Sequence[Outline]) -> list[Outline]:
+    return [trial for trial in trials if trial.state is TrialState.RUNNING]

@@ -18,8 +18,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 import iotrial
+from iotrial.report.html import environment
 from iotrial.report.notation import elided, percent
-from iotrial.report.templating import environment
 from iotrial.terminal import escape, escape_lines
 from iotrial.units import format_duration
 from iotrial.web.jobs import NotReady

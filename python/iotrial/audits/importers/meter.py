@@ -14,7 +14,7 @@ import numpy as np
 from iotrial.audits.importers.contract import Source
 from iotrial.audits.importers.table import Table, read_table
 from iotrial.errors import RequestError
-from iotrial.stats.energy import Readings
+from iotrial.stats.scatter import Readings
 from iotrial.units import measured
 
 _TIMES = ("time", "timestamp", "date", "datetime", "unix", "at")

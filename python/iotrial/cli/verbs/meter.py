@@ -18,7 +18,7 @@ from iotrial.cli.output import tell
 from iotrial.documents import Count, JsonDocument, JsonObject, json_text
 from iotrial.errors import RequestError
 from iotrial.paths import store_path
-from iotrial.stats.energy import Readings, energies_j
+from iotrial.stats.scatter import Readings, energies_j
 from iotrial.store import Store
 from iotrial.store.event_records import ENERGY, energy_texts
 from iotrial.store.model import TrialState

@@ -15,7 +15,7 @@ from iotrial.cli.options import force_option, json_option
 from iotrial.cli.output import tell
 from iotrial.cli.planned_changes import command_lines
 from iotrial.cli.run_request import quantity_of
-from iotrial.design.following import Pin
+from iotrial.design.refine import Pin
 from iotrial.documents import JsonDocument, JsonObject, json_text
 from iotrial.errors import RequestError
 from iotrial.output_files import output_file, refuse_taken

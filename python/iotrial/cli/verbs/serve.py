@@ -13,7 +13,7 @@ from iotrial.cli.output import tell
 from iotrial.documents import JsonDocument, JsonObject, json_text
 from iotrial.paths import store_path
 from iotrial.web.app import application
-from iotrial.web.cpu_priority import give_way
+from iotrial.web.jobs import give_way
 from iotrial.web.server import bracketed, listen, loopback, serve_forever
 
 

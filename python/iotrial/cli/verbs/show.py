@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +13,8 @@ from msgspec import UNSET, Meta, UnsetType, to_builtins
 from iotrial.cli.options import json_option
 from iotrial.cli.output import tell
 from iotrial.documents import JsonDocument, json_text
-from iotrial.errors import RequestError
+from iotrial.errors import NoSpace, RequestError
+from iotrial.output_files import file_in, held_folder
 from iotrial.report.drawing import Shape, drawn
 from iotrial.report.safety import LevelSafety, every_level, study_safety_lines
 from iotrial.report.similar import Similar, similar
@@ -20,9 +22,9 @@ from iotrial.study.catalogue import find
 from iotrial.study.reference import describe
 from iotrial.terminal import escape
 from iotrial.traces.fio_job import fio_job
-from iotrial.traces.log_files import make_log_files
-from iotrial.traces.reading import SUFFIX, is_trace, print_log, summary_of
+from iotrial.traces.reading import SUFFIX, is_trace, log_files, print_log, summary_of
 from iotrial.traces.summary import TraceSummary
+from iotrial.units import format_bytes
 
 #: where the second column begins
 _COLUMN = 11
@@ -165,3 +167,35 @@ def _tell_row(name: str, prose: str) -> None:
 
 def _one_line(prose: str) -> str:
     return " ".join(prose.split())
+
+
+# The files that fio needs before it can replay a trace's log: it makes none itself.
+
+
+_CHUNK = 1 << 20
+
+
+def make_log_files(trace: Path, folder: Path) -> int:
+    """Make the files with random content, and return how many. Raises RequestError if one exists, NoSpace if they do not
+    fit."""
+    needed = log_files(trace)
+    try:
+        with held_folder(folder, make=0o777) as held:
+            status = os.statvfs(f"/proc/self/fd/{held}")
+            total, free = sum(one.size for one in needed), status.f_bavail * status.f_frsize
+            if total > free:
+                raise NoSpace(
+                    f"the files of the trace have {format_bytes(total)}, and {escape(folder)} has room for "
+                    f"{format_bytes(free)}",
+                )
+            for one in needed:
+                _make(held, folder / one.name, one.size)
+    except OSError as error:
+        raise RequestError(f"{escape(folder)}: {error.strerror}") from error
+    return len(needed)
+
+
+def _make(held: int, path: Path, size: int) -> None:
+    with file_in(held, path.name, path) as file:
+        for start in range(0, size, _CHUNK):
+            file.write(os.urandom(min(_CHUNK, size - start)))

@@ -6,13 +6,17 @@ measured noise floor.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Any
 
+from msgspec import Meta, field
+
+from iotrial.documents import JsonObject
 from iotrial.lab.machine.neighbours import BUSY, PRESSURE, STOLEN, Neighbours
 from iotrial.lab.machine.processor import Clock, Frequency, Power
 from iotrial.lab.machine.programs import Program
 from iotrial.lab.place import MARGIN_BYTES, MEMORY_FILE_SYSTEMS
-from iotrial.runner.doctor.finding import Finding, Grade
 from iotrial.units import format_bytes, format_percent
 
 STEADY_CLOCKS = frozenset({"tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter", "xen"})
@@ -171,3 +175,25 @@ def program_findings(programs: Sequence[Program]) -> list[Finding]:
                 )
             )
     return found
+
+
+# A finding of the doctor: what was found, how serious it is, what to do.
+
+
+class Grade(StrEnum):
+    """Severity of a finding."""
+
+    OK = "ok"
+    NOTE = "note"
+    PROBLEM = "problem"
+
+
+class Finding(JsonObject, frozen=True):
+    """One finding. ``facts`` are its numbers."""
+
+    area: str
+    grade: Grade
+    found: str
+    do: Annotated[str | None, Meta(description="What to do about it.")] = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    fatal: Annotated[bool, Meta(description="No lab at all can be used: exit status 1.")] = False

@@ -5,11 +5,9 @@ The reader treats the file as hostile: every length is checked against a limit b
 must be those that the study and its seed plan. docs/sharing.md describes the format.
 """
 
-from iotrial.store.packed.file import open_packed
-from iotrial.store.packed.reading import PackedEnd, read_packed, verify_packed
+from iotrial.store.packed.reading import PackedEnd, open_packed, read_packed, verify_packed, write_packed
 from iotrial.store.packed.records import PackedRecord, PackedRun, PackedState
 from iotrial.store.packed.stream import PackedError
-from iotrial.store.packed.writing import write_packed
 
 __all__ = [
     "PackedEnd",
