@@ -71,8 +71,8 @@ VOID_RULES: Mapping[Void, VoidRule] = {
     ),
     Void.READ_BACK_FAILED: VoidRule(
         "the kernel did not take a setting",
-        "the device, its driver or another setting rules the value out",
-        "leave out this level",
+        "the device, its driver or another setting rules the value out, or files found too little contiguous space",
+        "leave out this level, or make the lab larger",
     ),
     Void.SETTING_CHANGED: VoidRule(
         "something else changed a setting during a run",
