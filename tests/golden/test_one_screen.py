@@ -1,7 +1,7 @@
-"""The report of every packed trial fits one screen, 40 lines of 100 columns, and reads as recorded; --full leaves nothing out.
+"""The report of every packed trial fits one screen, 40 lines of 100 columns, and reads as recorded; --full has all.
 
-A change of wording is seen as a difference of the recorded screens: IOTRIAL_SNAPSHOTS=write rewrites them. Numbers are left to
-``golden_numbers``: their last digit depends on the processor.
+A change of wording is seen as a difference of the recorded screens: IOTRIAL_SNAPSHOTS=write rewrites them. Numbers are left
+to ``golden_numbers``: their last digit depends on the processor.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def printed(document: Document, *, full: bool) -> str:
 
 
 def wording(text: str) -> list[str]:
-    """Return the words of a screen, with every number as 0. Rules are left out: they are as long as the numbers above them."""
+    """Return the words of a screen, with every number as 0. Rules are as wide as numbers, so they are left out."""
     return re.sub(r"\d[\d.,]*", "0", text.replace("─", "")).split()
 
 
