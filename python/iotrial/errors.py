@@ -32,6 +32,10 @@ class RequestError(IotrialError):
     exit_status = 2
 
 
+#: hints for a lab that has no room, or a disk without room for the lab
+LARGER_LAB = "use a larger lab: --size, or size in [lab]"
+OTHER_FOLDER = "name another folder with --on, or use a smaller lab (--size)"
+
 #: more known names than this are not listed in a hint
 _MOST_LISTED = 12
 #: how to see all names of a kind
@@ -85,11 +89,27 @@ class PrivilegeError(RequestError):
 
     code = "needs_root"
 
+    def __init__(self, what: str, *, instead: str = "") -> None:
+        """``instead``: what is possible without root."""
+        super().__init__(
+            f"{what}: needs root", hint="run it as root (sudo)" + (f", or {instead}" if instead else "")
+        )
+
 
 class MissingTool(RequestError):
     """A system program is not installed; the hint names its package."""
 
     code = "missing_tool"
+
+    @classmethod
+    def program(cls, what: str, name: str, package: str) -> MissingTool:
+        """Return the error for a program that ``what`` needs, from a package of Debian."""
+        return cls(f"{what}: {name} is not installed", hint=f"apt-get install {package}")
+
+    @classmethod
+    def extra(cls, what: str, name: str, extra: str) -> MissingTool:
+        """Return the error for a Python package that ``what`` needs, from an extra of iotrial."""
+        return cls(f"{what}: {name} is not installed", hint=f"pip install 'iotrial[{extra}]'")
 
 
 class NoSpace(RequestError):

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from iotrial.cli.options import COUNT, LEVEL, in_group, named_value, with_options
+from iotrial.cli.options import compared, in_group, named_value, where, with_options, yes_option
 from iotrial.cli.output import tell, warn
 from iotrial.cli.run_request import RunRequest, quantity_of, request_of
 from iotrial.errors import RequestError
@@ -46,11 +46,14 @@ _OF_A_COMMAND = {
     "stdout": "--output",
 }
 
-compared = in_group("What is compared")
 command_group = in_group("The command")
 replay_group = in_group("A replay instead of a command")
-where = in_group("Where it runs")
-sure = in_group("How long, how sure")
+plan_option = where(
+    "--plan", "--dry-run", "plan", is_flag=True, help="Only show what would be run and changed."
+)
+save_option = click.option(
+    "--save", metavar="FILE", help="Write the study to this file (TOML), for `iotrial run`."
+)
 
 
 level_option = compared(
@@ -150,7 +153,7 @@ own_command_options = with_options(
         help="State of the page cache before each run. cold: in place cold-data, the data of the files that the command "
         "reads are evicted, names and inodes stay in memory; cold-system: all caches of the machine are dropped.",
     ),
-    where("--yes", is_flag=True, help="Change the settings that are listed, without asking."),
+    yes_option,
 )
 
 
@@ -159,22 +162,6 @@ _SHARED = (
     "on", "copy_from", "size", "time", "margin", "alpha", "blocks", "seed", "precise", "no_stop", "no_controls", "yes",
     "fewer",
 )  # fmt: skip
-
-
-#: on how sure a verdict must be, and when the trial ends: of ``try`` and ``live``
-sureness_options = with_options(
-    sure("--margin", metavar="PERCENT", default="5 %", help="Smallest effect that matters (5 %)."),
-    sure(
-        "--alpha",
-        type=LEVEL,
-        metavar="LEVEL",
-        help="Error level, such as 0.05.",
-    ),
-    sure("--blocks", type=COUNT, metavar="N", help="At most this many blocks."),
-    sure("--seed", metavar="N", help="A number, or the 32 digits of an earlier trial."),
-    sure("--precise", is_flag=True, help="Measure the size of a large effect too."),
-    sure("--no-stop", is_flag=True, help="Use all the time, even if everything is decided."),
-)
 
 
 def own_request(values: dict[str, Any]) -> RunRequest:

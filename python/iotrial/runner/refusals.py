@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice, product
 from pathlib import Path
 
-from iotrial.errors import MissingTool, PrivilegeError, RequestError
+from iotrial.errors import LARGER_LAB, MissingTool, PrivilegeError, RequestError
 from iotrial.knobs.declaration import Safety, Stage, consequence_of
 from iotrial.lab import cache, registry
 from iotrial.lab.filesystem import FILESYSTEMS
@@ -178,7 +178,7 @@ def check_requirement(
             hint = f"try it on an image: {option}"
         raise RequestError(f"knob {setting.knob}: {a_lab(kind)} cannot set it", hint=hint)
     if need.root and not root:
-        raise PrivilegeError(f"knob {setting.knob}: needs root", hint="run it with sudo")
+        raise PrivilegeError(f"knob {setting.knob}")
     for tool, package in need.tools.items():
         means.program(tool, package)
     for module in sorted(need.modules):
@@ -472,7 +472,7 @@ def check_mkfs_work(study: Study, *, lab_bytes: int) -> None:
             if volume > lab_bytes:
                 raise RequestError(
                     f"workload {workload.name}: a file system of {format_size(volume)} in a lab of {format_size(lab_bytes)}",
-                    hint="make it larger: [lab] size",
+                    hint=LARGER_LAB,
                 )
             if 0 < volume < smallest:
                 raise RequestError(

@@ -192,9 +192,7 @@ def resolve(
         if workload.cache is not None:
             state = cache.resolve(workload.cache, kind)
             if state in cache.NEEDS_ROOT and not root:
-                raise PrivilegeError(
-                    f"cache state {state}: needs root", hint="run it with sudo, or use cold-data"
-                )
+                raise PrivilegeError(f"cache state {state}", instead="use cold-data")
     notes += [] if kind == IN_PLACE else _coarse_clock(study, every)
     notes += _modelled(study, sites)
     notes += _left_warm(study, kind)
@@ -230,14 +228,10 @@ def _choose_lab(study: Study, requested: str | None, *, root: bool) -> str:
     if wanted == "image" and not root:
         if requested is None and _directory_can_serve(study):
             return "directory"
-        raise PrivilegeError(
-            f"study {study.name}: the image lab makes loop devices and mounts, which needs root",
-            hint="run it with sudo" + (", or use --lab directory" if _directory_can_serve(study) else ""),
-        )
+        instead = "use --lab directory" if _directory_can_serve(study) else ""
+        raise PrivilegeError(f"study {study.name}: the image lab", instead=instead)
     if wanted == "device" and not root:
-        raise PrivilegeError(
-            f"study {study.name}: the device lab claims a disk, which needs root", hint="run it with sudo"
-        )
+        raise PrivilegeError(f"study {study.name}: the device lab")
     return wanted
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from iotrial.errors import LabError
+from iotrial.errors import LARGER_LAB, LabError
 from iotrial.guest import qemu
 from iotrial.guest.bootable import (
     CONFIGURATION_BYTES,
@@ -180,7 +180,7 @@ def _do(lab: LabContext, *argv: str) -> None:
     if done.exit_status != 0:
         raise LabError(
             f"workload kind boot: {argv[0]} to {argv[-1]}: {done.stderr.strip()}",
-            hint="use a larger lab (--size)",
+            hint=LARGER_LAB,
         )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec import Meta
 from msgspec.structs import replace
 
-from iotrial.errors import NoSpace
+from iotrial.errors import LARGER_LAB, NoSpace
 from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import Duration, Line, Problem, Size
 from iotrial.study.work import (
@@ -378,7 +378,7 @@ class DatabaseWork(HasCheck, HasServer, Work, frozen=True, kw_only=True):
         if free < wanted:
             raise NoSpace(
                 f"{self.engine}, {self.rows:,} rows: expected {wanted >> 20} MiB free in the lab, found {free >> 20}",
-                hint="use a larger lab (--size), or fewer rows",
+                hint=LARGER_LAB,
             )
 
     def settle(self, lab: LabContext, answer: Mapping[str, Any]) -> str | None:

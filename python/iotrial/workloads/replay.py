@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from iotrial.errors import LabError, NoSpace, TargetError
+from iotrial.errors import LARGER_LAB, LabError, NoSpace, TargetError
 from iotrial.study.input_files import checksum_of, stamp_of
 from iotrial.study.places import GUEST, IN_PLACE
 from iotrial.study.scales import Better, Scale
@@ -289,7 +289,7 @@ class ReplayWork(HasOwnData, Work, frozen=True, kw_only=True):
             )
         except TargetError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise NoSpace(error.message, hint="use a larger lab (--size)") from error
+                raise NoSpace(error.message, hint=LARGER_LAB) from error
             raise
 
     def _tree(self, lab: LabContext) -> str:

@@ -10,7 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from iotrial.audits.importers.contract import MAX_ROWS, Format, Imported, ReadOptions, Source, label
+from iotrial.audits.importers.contract import (
+    MAX_ROWS,
+    Format,
+    Imported,
+    ReadOptions,
+    Source,
+    label,
+    no_result,
+)
 from iotrial.audits.model import Observation
 from iotrial.errors import RequestError
 from iotrial.units import measured
@@ -80,9 +88,7 @@ def read(source: Source, _: ReadOptions) -> Imported:
     if not found:
         found = [("", row) for row in _reports(lines)]
     if not found:
-        raise RequestError(
-            f"{source.name}: contains no iozone table or report{''.join(f' ({line})' for line in unread[:1])}"
-        )
+        raise no_result(source, "iozone", unread)
     observations = (
         Observation(
             source.stem,

@@ -17,16 +17,27 @@ from msgspec import structs
 from iotrial.cli.best_summary import Outcome, print_outcome
 from iotrial.cli.consent import seek_consent
 from iotrial.cli.finish import EXIT_INVALID, EXIT_NO_ANSWER, refuse_unwritable, status_of, write_page
-from iotrial.cli.options import AFTER, LEVEL, OwnCommand, force_option, json_option
+from iotrial.cli.options import (
+    AFTER,
+    OwnCommand,
+    compared,
+    force_option,
+    json_option,
+    level_and_seed,
+    margin_option,
+    no_controls_option,
+    page_option,
+    sure,
+    time_option,
+    where,
+)
 from iotrial.cli.output import tell
 from iotrial.cli.own_command import (
     ORIGIN,
     command_group,
-    compared,
     own_command_options,
     own_request,
-    sure,
-    where,
+    plan_option,
     wish_of,
 )
 from iotrial.cli.planned_changes import intent_lines
@@ -303,18 +314,17 @@ class _Search:
     metavar="KIND",
     help="Kind of lab of STUDY (directory, image, guest or in-place) or of a replay (in-place or image).",
 )
-@where("--plan", is_flag=True, help="Only show what would be run and changed.")
-@sure("--time", metavar="DURATION", default="5 min", help="At most about this long (5 min).")
-@sure("--margin", metavar="PERCENT", default="5 %", help="Smallest gain that matters (5 %).")
-@sure("--alpha", type=LEVEL, metavar="LEVEL", help="Error level (0.05).")
-@sure("--seed", metavar="N", help="A number, or 32 hexadecimal digits.")
-@sure("--no-controls", is_flag=True, help="Run without control arms; the result says so.")
+@plan_option
+@time_option("5 min")
+@margin_option("5 %")
+@level_and_seed
+@no_controls_option
 @sure(
     "--resume",
     is_flag=True,
     help="Go on with the last search of the same words in this folder that was interrupted.",
 )
-@click.option("--html", metavar="FILE", help="Write an HTML report of the last trial to this file.")
+@page_option
 @force_option
 @json_option
 @click.pass_context

@@ -18,7 +18,7 @@ from iotrial.cli.finish import (
     write_report,
 )
 from iotrial.cli.open_store import is_packed, store_to_read
-from iotrial.cli.options import force_option, full_report, json_option, markdown_option
+from iotrial.cli.options import force_option, full_report, json_option, markdown_option, page_option
 from iotrial.cli.output import tell
 from iotrial.errors import RequestError
 from iotrial.report.comparing import compare, refuse_too_few
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @click.command("compare")
 @click.argument("trials", nargs=-1, required=True, metavar="TRIAL TRIAL...")
 @full_report
-@click.option("--html", metavar="FILE", help="Write a self-contained HTML page to this file.")
+@page_option
 @markdown_option
 @force_option
 @click.option(

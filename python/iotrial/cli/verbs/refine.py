@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from iotrial.cli.consent import ask_consent
 from iotrial.cli.open_store import document_at
-from iotrial.cli.options import force_option, json_option
+from iotrial.cli.options import force_option, json_option, margin_option
 from iotrial.cli.output import tell
 from iotrial.cli.planned_changes import command_lines
 from iotrial.cli.run_request import quantity_of
@@ -65,7 +65,7 @@ class Refined(JsonDocument, frozen=True):
 @click.option("--factors", metavar="A,B", help="Vary these factors instead of those that the trial suggests.")
 @click.option("--ablate", is_flag=True, help="Split a bundle: which of its settings caused the gain?")
 @click.option("--fold-over", is_flag=True, help="Repeat the screen with the mirror image of every row.")
-@click.option("--margin", metavar="PERCENT", help="Smallest effect that matters, such as 2%.")
+@margin_option()
 @click.option("--trust", is_flag=True, help="Treat the commands of an untrusted study as your own.")
 @json_option
 def command(

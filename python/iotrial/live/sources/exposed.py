@@ -366,7 +366,5 @@ def parsers() -> tuple[Callable[[str], Iterable[Any]], Callable[[str], Iterable[
         older = importlib.import_module("prometheus_client.parser")
         newer = importlib.import_module("prometheus_client.openmetrics.parser")
     except ImportError:
-        raise MissingTool(
-            "openmetrics: prometheus_client is not installed", hint="pip install 'iotrial[live]'"
-        ) from None
+        raise MissingTool.extra("openmetrics", "prometheus_client", "live") from None
     return older.text_string_to_metric_families, newer.text_string_to_metric_families

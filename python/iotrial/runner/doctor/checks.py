@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from msgspec import Meta, field
 
 from iotrial.documents import JsonObject
+from iotrial.errors import OTHER_FOLDER
 from iotrial.lab.machine.neighbours import BUSY, PRESSURE, STOLEN, Neighbours
 from iotrial.lab.machine.processor import Clock, Frequency, Power
 from iotrial.lab.machine.programs import Program
@@ -144,10 +145,10 @@ def space_finding(what: str, folder: str, facts: dict[str, object] | None, *, wa
     numbers: dict[str, object] = {"folder": folder, "available_bytes": free, "filesystem": kind}
     text = f"{folder}: {format_bytes(free)} free"
     if what == "the state folder" and kind in MEMORY_FILE_SYSTEMS:
-        do = "a lab cannot be in memory: name a folder on a disk with --on FOLDER"
+        do = OTHER_FOLDER
         return Finding(area, Grade.PROBLEM, f"{text}, in memory ({MEMORY_FILE_SYSTEMS[kind]})", do, numbers)
     if free < wanted:
-        do = f"a lab needs {format_bytes(wanted)}: free some space, or name another folder with --on FOLDER"
+        do = f"a lab needs {format_bytes(wanted)}: {OTHER_FOLDER}"
         if what != "the state folder":
             do = f"mount points need {format_bytes(wanted)} of memory there: free some"
         return Finding(area, Grade.PROBLEM, text, do, numbers)
