@@ -11,6 +11,11 @@ import difflib
 from collections.abc import Iterable
 
 
+def twice(what: str, name: object) -> str:
+    """Return the message for a name that may be given once."""
+    return f'{what} "{name}" is given twice'
+
+
 class IotrialError(Exception):
     """The operation failed (exit status 1). Base class of every error that iotrial raises deliberately."""
 

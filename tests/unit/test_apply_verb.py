@@ -15,7 +15,7 @@ from report_fixtures import document, effect, study
 from test_applied import record_of
 
 from generators.schemas import schema_text
-from iotrial.cli import pending_restore
+from iotrial.cli import consent, pending_restore
 from iotrial.cli.verbs import applied, apply, keep, revert
 from iotrial.errors import IotrialError, RequestError
 from iotrial.report.document import Document
@@ -331,7 +331,7 @@ def test_settings_that_change_while_apply_asks_stop_it(
         (root / "proc/sys/vm/swappiness").write_text("33")
         return True
 
-    monkeypatch.setattr(apply, "confirmed", meanwhile)
+    monkeypatch.setattr(consent, "confirmed", meanwhile)
     assert "have changed meanwhile" in refused(run, "apply", of=trial("swappiness")).message
     assert (root / "proc/sys/vm/swappiness").read_text() == "33"
 

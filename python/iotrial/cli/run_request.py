@@ -12,7 +12,7 @@ from msgspec import structs
 
 from iotrial.cli.options import named_value
 from iotrial.design.plan import seed_from_user
-from iotrial.errors import RequestError
+from iotrial.errors import RequestError, twice
 from iotrial.lab.guard import Consent, consent
 from iotrial.runner.places import Where
 from iotrial.runner.resolve import resolve
@@ -76,7 +76,7 @@ def _named(option: str, texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         name, path = named_value(option, text, "FOLDER", "ssd=/mnt/ssd")
         if name in found:
-            raise RequestError(f"{option} {name} is given twice")
+            raise RequestError(twice(option, name))
         found[name] = path
     return found
 
@@ -89,7 +89,7 @@ def _of_places(erase: Sequence[str], disks: Mapping[str, str]) -> dict[str, str]
         if not equals or name not in disks:
             continue
         if name in found:
-            raise RequestError(f"--erase {name} is given twice")
+            raise RequestError(twice("--erase", name))
         if not serial.strip():
             raise RequestError(
                 f'--erase "{text}": the serial number or WWN is missing',

@@ -51,7 +51,7 @@ def check_own_files(study: Study, *, lab: str, lab_bytes: int) -> None:
         raise RequestError(
             f"study {study.name}: its programs lay out files of {format_bytes(laid_out)}, "
             f"in a lab of {format_bytes(lab_bytes)}",
-            hint=LARGER_LAB,
+            hint=f"{LARGER_LAB}, at least {-(-laid_out * 5 // 4 >> 20)} MiB",
         )
     own = [workload for workload in study.workloads if workload.work.own_file]
     knobs = {setting.knob for setting in study.settings}

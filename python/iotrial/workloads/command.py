@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from msgspec import Meta
 
-from iotrial.errors import RequestError
+from iotrial.errors import RequestError, twice
 from iotrial.study import command_trust
 from iotrial.study.model import Setting
 from iotrial.study.places import GUEST, IN_PLACE
@@ -280,7 +280,7 @@ class CommandWork(HasCheck, HasPrograms, ServedWork, frozen=True, kw_only=True):
             except Problem as problem:
                 raise Problem(problem.message, "output", index, *problem.path, hint=problem.hint) from None
             if output.name in known:
-                raise Problem(f'two responses are called "{output.name}"', "output", index, "name")
+                raise Problem(twice("response", output.name), "output", index, "name")
             known.add(output.name)
 
     def responses(self) -> tuple[ResponseSpec, ...]:
@@ -465,7 +465,7 @@ def _check_steps(steps: Sequence[Step]) -> None:
     names = [step.name for step in steps]
     for index, step in enumerate(steps):
         if step.name in names[:index]:
-            raise Problem(f'two steps are called "{step.name}"', "step", index, "name")
+            raise Problem(twice("step", step.name), "step", index, "name")
         if not step.argv[0].strip():
             message = "the first argument names the program and cannot be empty"
             raise Problem(message, *_path_of(steps, index), 0)

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, Self
 
 from msgspec import Meta, Struct
 
-from iotrial.errors import RequestError
+from iotrial.errors import RequestError, twice
 from iotrial.study.model import Setting
 from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import Duration, Form, Line, Problem, Size, formed, keyed, prose, shown
@@ -218,7 +218,7 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
         for index, pick in enumerate(self.picks):
             _check_pick(pick, jobs, index, of_clients=self.several)
             if pick.name in names[:index] or pick.name in _TAKEN:
-                raise Problem(f'two responses are called "{pick.name}"', "pick", index)
+                raise Problem(twice("response", pick.name), "pick", index)
 
     def _check_clients(self, jobs: Sequence[Job]) -> None:
         if self.clients and self.hosts:

@@ -15,6 +15,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta, Struct
 
+from iotrial.errors import twice
 from iotrial.study.model import Setting, Study
 from iotrial.study.places import IN_PLACE
 from iotrial.study.scales import Better, Scale
@@ -217,7 +218,7 @@ class LiveWork(HasPrograms, Work, frozen=True, kw_only=True):
         names = [metric.name for metric in self.metrics]
         for index, metric in enumerate(self.metrics):
             if metric.name in names[:index]:
-                raise Problem(f'two metrics are called "{metric.name}"', "metric", index, "name")
+                raise Problem(twice("metric", metric.name), "metric", index, "name")
             if metric.better is Better.NONE:
                 raise Problem(f'metric "{metric.name}": expected lower or higher', "metric", index, "better")
         for index, text in enumerate(self.guards):

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from iotrial.errors import LARGER_LAB, LabError, NoSpace, TargetError
+from iotrial.errors import LARGER_LAB, LabError, NoSpace, TargetError, twice
 from iotrial.study.input_files import checksum_of, stamp_of
 from iotrial.study.places import GUEST, IN_PLACE
 from iotrial.study.scales import Better, Scale
@@ -181,8 +181,8 @@ class ReplayWork(HasOwnData, Work, frozen=True, kw_only=True):
             raise Problem("expected an absolute path", "folder")
         if self.timing == "flat-out" and self.speed != 1.0:
             raise Problem("without pauses there is no time to divide", "speed", hint='timing = "closed"')
-        if len(set(self.latencies)) < len(self.latencies):
-            raise Problem("a call is named twice", "latencies")
+        if again := next((call for call in self.latencies if self.latencies.count(call) > 1), None):
+            raise Problem(twice("call", again), "latencies")
 
     def responses(self) -> tuple[ResponseSpec, ...]:
         """With recorded times the recording sets the duration, so the latency tail (p99) comes first."""
