@@ -50,23 +50,28 @@ _LISTED_BY = {
 }
 
 
+def unknown(kind: str, name: str, known: Iterable[str], *, where: str = "") -> tuple[str, str | None]:
+    """Return message and hint for a name that is not known: the nearest one that is, and a few of all."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f'did you mean "{near[0]}"?' if near else None
+    if names and len(names) <= _MOST_LISTED:
+        listing = "known: " + ", ".join(names)
+        hint = f"{hint} ({listing})" if hint else listing
+    elif names and hint is None:
+        listing = ", ".join(names[:_MOST_LISTED])
+        hint = _LISTED_BY.get(kind) or f"known: {listing} and {len(names) - _MOST_LISTED} more"
+    return f'{where}{where and ": "}no {kind} is called "{name}"', hint
+
+
 class UnknownName(RequestError):
     """An unknown name; the hint suggests the closest known one."""
 
     code = "unknown_name"
 
     def __init__(self, kind: str, name: str, known: Iterable[str], *, where: str = "") -> None:
-        names = sorted(known)
-        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-        hint = f'did you mean "{near[0]}"?' if near else None
-        if names and len(names) <= _MOST_LISTED:
-            listing = "known: " + ", ".join(names)
-            hint = f"{hint} ({listing})" if hint else listing
-        elif names and hint is None:
-            listing = ", ".join(names[:_MOST_LISTED])
-            hint = _LISTED_BY.get(kind) or f"known: {listing} and {len(names) - _MOST_LISTED} more"
-        prefix = f"{where}: " if where else ""
-        super().__init__(f'{prefix}no {kind} is called "{name}"', hint=hint)
+        message, hint = unknown(kind, name, known, where=where)
+        super().__init__(message, hint=hint)
         self.kind = kind
         self.name = name
 

@@ -649,7 +649,7 @@ def _picked(job: str, *pick: Any) -> None:
             "[a]\npercentile_list=50:99.9",
             "read.clat_ns.percentile.99.000000",
             "no perc",
-            "has: 50.000000, 99.900000",
+            "known: 50.000000, 99.900000",
         ),
         ("[a]", "read.lat_ns.percentile.99.000000", "no percentile", "add lat_percentiles=1"),
         (
@@ -694,8 +694,8 @@ def test_a_pick_that_fio_will_have_is_accepted(job: str, pick: str) -> None:
     ("line", "message"),
     [
         ("no_such_option=1", "Bad option <no_such_option=1>"),
-        ("ioengine=http", 'no ioengine "http"'),
-        ("ioengine=nosuch", 'no ioengine "nosuch"'),
+        ("ioengine=http", 'no ioengine of this fio is called "http"'),
+        ("ioengine=nosuch", 'no ioengine of this fio is called "nosuch"'),
         ("rw=sideways", "failed parsing rw=sideways"),
     ],
 )

@@ -162,8 +162,8 @@ def test_a_key_is_varied_as_a_study_file_would_write_it() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"operation": "read"}, 'no option "operation" to vary'),
-        ({"size": "1 MiB"}, 'no option "size" to vary'),
+        ({"operation": "read"}, 'no option of stream is called "operation"'),
+        ({"size": "1 MiB"}, 'no option of stream is called "size"'),
         ({"direct": "yes"}, "expected true or false"),
         ({"block_size": "4096"}, "block_size"),
         ({"flush": "often"}, "flush"),
@@ -178,6 +178,6 @@ def test_a_key_that_cannot_be_varied_so_is_refused(options: dict[str, str], mess
 def test_other_kinds_have_no_key_to_vary() -> None:
     text = HEAD.replace("stream", "files") % "file.mode" + 'operations = ["stat"]'
     found = read_study(text, "x.toml", trusted=False).workload("w").work
-    with pytest.raises(Problem, match='kind "files" has no option "buffer"') as caught:
+    with pytest.raises(Problem, match='no option of files is called "buffer"') as caught:
         varied(found, {"buffer": "1 KiB"})
     assert "none" in (caught.value.hint or "")

@@ -133,7 +133,7 @@ def test_a_failed_command_has_failed_for_that_and_its_output_is_not_looked_for()
         ({"json": "a", "from": "/etc/passwd"}, 'expected "stdout", "stderr" or'),
         ({"json": "a", "from": "{out}/../x"}, 'expected "stdout", "stderr" or'),
         ({"json": "a", "from": "{out}/"}, 'expected "stdout", "stderr" or'),
-        ({"json": "a", "step": "load"}, 'unknown step "load"'),
+        ({"json": "a", "step": "load"}, 'no step is called "load"'),
         ({"json": "a", "name": "wall"}, 'response "wall" is given twice'),
         ({"json": "a", "fact": True, "take": "sum"}, "a fact is a word"),
         ({"json": "a", "take": "some"}, 'expected "only"'),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from msgspec import structs
 
 from iotrial.design.model import Arm, Condition
-from iotrial.errors import PrivilegeError, RequestError
+from iotrial.errors import PrivilegeError, RequestError, unknown
 from iotrial.guest.array import DEFAULTS, LEVELS, MAKERS
 from iotrial.guest.initramfs import Needs
 from iotrial.guest.link import described as described_link
@@ -224,7 +224,8 @@ def _choose_lab(study: Study, requested: str | None, *, root: bool) -> str:
         in_folders_alone = any(w.work.labs() == {"directory"} for w in study.workloads)
         return "image" if root and not in_folders_alone else "directory"
     if wanted not in LABS:
-        raise RequestError(f'no lab of kind "{wanted}" yet', hint="available: " + ", ".join(LABS))
+        message, hint = unknown("kind of lab", wanted, LABS)
+        raise RequestError(message, hint=hint)
     if wanted == "image" and not root:
         if requested is None and _directory_can_serve(study):
             return "directory"

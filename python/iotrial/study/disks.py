@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from iotrial import units
+from iotrial.errors import unknown
 
 ORDERS = ("arrival", "elevator", "nearest")
 
@@ -270,9 +271,7 @@ def parse_disk(written: Any) -> DiskSpec | None:
         )
     model = table["model"]
     if model not in MODELS:
-        raise ValueError(
-            f'no simulated disk is called "{model[:40]}"; available: {", ".join(MODELS)}, or none'
-        )
+        raise ValueError("; ".join(filter(None, unknown("simulated disk", model[:40], (*MODELS, "none")))))
     named, known = MODELS[model], figures_of(model)
     figures, order = dict(named.figures), named.order
     turning = known is TURNING
@@ -286,7 +285,7 @@ def parse_disk(written: Any) -> DiskSpec | None:
             continue
         if key not in known:
             keys = (*known, "order") if turning else tuple(known)
-            raise ValueError(f'"{key[:40]}" is not a parameter of {model}; available: {", ".join(keys)}')
+            raise ValueError("; ".join(filter(None, unknown(f"parameter of {model}", key[:40], keys))))
         figures[key] = _within(key, known[key], value)
     _check_together(figures)
     changed = tuple(key for key in table if key != "model")

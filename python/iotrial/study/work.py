@@ -7,7 +7,6 @@ fields. What it does beyond the common core it declares by the mixin classes at 
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeV
 
 from msgspec import Meta, Struct, structs
 
-from iotrial.errors import ProbeError, RequestError, UnknownName
+from iotrial.errors import ProbeError, RequestError, UnknownName, unknown
 from iotrial.study.places import DISK_LABS
 from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import (
@@ -788,10 +787,8 @@ def varied(work: W, options: Mapping[str, str]) -> W:
     values = {}
     for name, text in options.items():
         if name not in work.options:
-            known = ", ".join(work.options) or "none"
-            raise Problem(
-                f'a workload of kind "{work.kind}" has no option "{name}" to vary', hint=f"it has: {known}"
-            )
+            message, hint = unknown(f"option of {work.kind}", name, work.options)
+            raise Problem(message, hint=hint)
         values[keys[name].field] = converted(keys[name].wanted, _written(keys[name], text), name)
     found = type(work).made({**structs.asdict(work), **values})
     found.check()
@@ -810,12 +807,6 @@ def _written(key: Key, text: str) -> object:
 
 
 # for the modules of the kinds
-
-
-def nearest(name: str, known: Sequence[str]) -> str:
-    """Return a hint for an unknown word."""
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    return f'did you mean "{near[0]}"?' if near else f"available: {', '.join(known)}"
 
 
 def minimal_environment() -> dict[str, str]:

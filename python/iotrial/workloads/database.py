@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec import Meta
 from msgspec.structs import replace
 
-from iotrial.errors import LARGER_LAB, NoSpace
+from iotrial.errors import LARGER_LAB, NoSpace, unknown
 from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import Duration, Line, Problem, Size
 from iotrial.study.work import (
@@ -30,7 +30,6 @@ from iotrial.study.work import (
     ResponseSpec,
     Work,
     minimal_environment,
-    nearest,
     printed_by,
     rate_response,
     time_response,
@@ -219,13 +218,11 @@ class DatabaseWork(HasCheck, HasServer, Work, frozen=True, kw_only=True):
 
     def check(self) -> None:
         if self.test not in TESTS:
-            hint = nearest(self.test, tuple(TESTS))
-            raise Problem(f'unknown test "{self.test}"', "test", hint=hint)
+            message, hint = unknown("test", self.test, TESTS)
+            raise Problem(message, "test", hint=hint)
         if self.commit and self.commit not in engine(self.engine).commits:
-            known = ", ".join(engine(self.engine).commits)
-            raise Problem(
-                f'{self.engine} has no way to commit "{self.commit}"', "commit", hint=f"it has: {known}"
-            )
+            message, hint = unknown(f"commit of {self.engine}", self.commit, engine(self.engine).commits)
+            raise Problem(message, "commit", hint=hint)
         if self.journal and self.engine != "sqlite":
             raise Problem("only SQLite has a journal mode", "journal")
         if self.engine == "sqlite":

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, Self
 
 from msgspec import Meta, Struct
 
-from iotrial.errors import RequestError, twice
+from iotrial.errors import RequestError, twice, unknown
 from iotrial.study.model import Setting
 from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import Duration, Form, Line, Problem, Size, formed, keyed, prose, shown
@@ -438,8 +438,9 @@ def _check_accepted(job: str, jobs: Sequence[Job], engines: Sequence[str], user:
     for one in jobs:
         engine = one.options.get("ioengine", "psync")
         if ":" not in engine and engine not in engines:
-            message = f'the fio installed here has no ioengine "{escape(engine[:40])}" (job "{escape(one.name[:40])}")'
-            raise RequestError(message, hint=f"it has: {', '.join(engines[3:])}")
+            where = f'job "{escape(one.name[:40])}"'
+            message, hint = unknown("ioengine of this fio", escape(engine[:40]), engines[3:], where=where)
+            raise RequestError(message, hint=hint)
 
 
 def _check_here(jobs: Sequence[Job]) -> None:
@@ -604,7 +605,7 @@ def _check_measured(pick: Pick, rest: str, entry: Sequence[Job], index: int) -> 
     if percentile is not None and way != "sync" and "{" not in entry[0].options.get("percentile_list", ""):
         known = entry[0].percentiles(percentile[1])
         if percentile[2] not in known:
-            hint = f"it has: {', '.join(known)}" if known else f"add {percentile[1]}_percentiles=1 to the job"
+            hint = f"known: {', '.join(known)}" if known else f"add {percentile[1]}_percentiles=1 to the job"
             raise Problem(f'"{pick.path}" is no percentile that the job computes', "pick", index, hint=hint)
     for pattern, options in _UNMEASURED:
         for option in options:

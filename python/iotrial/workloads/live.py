@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta, Struct
 
-from iotrial.errors import twice
+from iotrial.errors import twice, unknown
 from iotrial.study.model import Setting, Study
 from iotrial.study.places import IN_PLACE
 from iotrial.study.scales import Better, Scale
@@ -127,8 +127,8 @@ def _named(text: str, name: str, metrics: Sequence[Metric]) -> Metric:
     for metric in metrics:
         if metric.name == name:
             return metric
-    known = ", ".join(metric.name for metric in metrics)
-    raise Problem(f'guard "{text}": no metric is called "{name}"', hint=f"known: {known}")
+    message, hint = unknown("metric", name, [metric.name for metric in metrics], where=f'guard "{text}"')
+    raise Problem(message, hint=hint)
 
 
 def _limit(text: str, value: float, unit: str, metric: Metric) -> float:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from msgspec import Meta
 
-from iotrial.errors import RequestError
+from iotrial.errors import RequestError, twice, unknown
 from iotrial.knobs.work import FILE_SIZE, LARGEST_FILE, LARGEST_RECORD, RECORD_SIZE, SMALLEST_RECORD
 from iotrial.study.schema import Line, Problem, Size
 from iotrial.study.work import (
@@ -21,7 +21,6 @@ from iotrial.study.work import (
     ResponseSpec,
     Work,
     count_response,
-    nearest,
     time_response,
 )
 from iotrial.units import UnitError, format_bytes, parse_size
@@ -132,9 +131,10 @@ class MatrixWork(Work, frozen=True, kw_only=True):
         named = values.get("tests") or tuple(TESTS)
         for index, test in enumerate(named):
             if test not in TESTS:
-                raise Problem(f'unknown test "{test}"', "tests", index, hint=nearest(test, tuple(TESTS)))
+                message, hint = unknown("test", test, TESTS)
+                raise Problem(message, "tests", index, hint=hint)
             if test in named[:index]:
-                raise Problem(f'"{test}" is listed twice', "tests", index)
+                raise Problem(twice("test", test), "tests", index)
         return cls(**{**values, "tests": tuple(test for test in TESTS if test in named)})
 
     def check(self) -> None:

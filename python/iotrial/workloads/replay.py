@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from iotrial.errors import LARGER_LAB, LabError, NoSpace, TargetError, twice
+from iotrial.errors import LARGER_LAB, LabError, NoSpace, TargetError, twice, unknown
 from iotrial.study.input_files import checksum_of, stamp_of
 from iotrial.study.places import GUEST, IN_PLACE
 from iotrial.study.scales import Better, Scale
@@ -262,10 +262,8 @@ class ReplayWork(HasOwnData, Work, frozen=True, kw_only=True):
         facts = self._prepare(lab)["trace"]
         missing = [call for call in self.latencies if call not in facts["calls"]]
         if missing:
-            raise LabError(
-                f"latencies: the trace {path} has no {missing[0]}",
-                hint=f"it has: {', '.join(facts['calls'])}",
-            )
+            message, hint = unknown("call of the trace", missing[0], facts["calls"], where=path)
+            raise LabError(message, hint=hint)
 
     def warm(self, state: str) -> int:
         return 1 if state == "warm" else 0

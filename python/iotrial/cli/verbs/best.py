@@ -45,7 +45,7 @@ from iotrial.cli.resume_run import measure_more
 from iotrial.cli.run_request import RunRequest, narrowed, quantity_of, resolve_study
 from iotrial.cli.trial_run import carry_out
 from iotrial.design.keyed import new_seed
-from iotrial.errors import RequestError
+from iotrial.errors import RequestError, unknown
 from iotrial.paths import store_path
 from iotrial.report.best import candidate, confirming_effects, recommended
 from iotrial.report.document import Document
@@ -442,11 +442,10 @@ def _of_study(
     )
     chosen = narrowed(study, replace(request, time=None))
     names = [factor.name for factor in study.treatment_factors]
-    unknown = [one for one in over if one not in names]
-    if unknown:
-        raise RequestError(
-            f"--over {unknown[0]}: {study.name} has no such factor", hint=f"it has {', '.join(names)}"
-        )
+    missing = [one for one in over if one not in names]
+    if missing:
+        message, hint = unknown("factor", missing[0], names, where=study.name)
+        raise RequestError(message, hint=hint)
     several = [factor.name for factor in chosen.condition_factors if len(factor.levels) > 1]
     several += ["workload"] if len(chosen.workloads) > 1 else []
     if several:
