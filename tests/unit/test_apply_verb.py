@@ -240,7 +240,7 @@ def test_drift_rivals_and_another_kernel_are_named(run: Any, root: Path) -> None
     (root / "proc/sys/kernel/osrelease").write_text("6.12.0")
     told = run("applied").output
     assert 'drifted: /proc/sys/vm/swappiness: reads "33", not "10"' in told
-    assert "overridden: /etc/sysctl.d/99-zzz.conf:1 also sets it to 33: it wins" in told
+    assert "overridden: /etc/sysctl.d/99-zzz.conf:1 also sets it to 33, and wins" in told
     assert "kernel then 6.1.0, now 6.12.0" in told
 
 

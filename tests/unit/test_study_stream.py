@@ -178,6 +178,5 @@ def test_a_key_that_cannot_be_varied_so_is_refused(options: dict[str, str], mess
 def test_other_kinds_have_no_key_to_vary() -> None:
     text = HEAD.replace("stream", "files") % "file.mode" + 'operations = ["stat"]'
     found = read_study(text, "x.toml", trusted=False).workload("w").work
-    with pytest.raises(Problem, match='no option of files is called "buffer"') as caught:
+    with pytest.raises(Problem, match='no option of files is called "buffer"'):
         varied(found, {"buffer": "1 KiB"})
-    assert "none" in (caught.value.hint or "")

@@ -58,16 +58,16 @@ class ResponseSpec:
     unit: str
     scale: Scale
     better: Better
-    text: str
+    text: str = ""
     stretchable: bool = True
 
 
-def time_response(name: str, text: str, *, stretchable: bool = True) -> ResponseSpec:
+def time_response(name: str, text: str = "", *, stretchable: bool = True) -> ResponseSpec:
     """Return a response in seconds: compared by ratio, less is better."""
     return ResponseSpec(name, "s", Scale.LOG, Better.LOWER, text, stretchable)
 
 
-def rate_response(name: str, unit: str, text: str) -> ResponseSpec:
+def rate_response(name: str, unit: str, text: str = "") -> ResponseSpec:
     """Return a rate: compared by ratio, more is better."""
     return ResponseSpec(name, unit, Scale.LOG, Better.HIGHER, text)
 
@@ -249,9 +249,8 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
 
     #: as in ``kind = "..."``
     kind: ClassVar[str]
-    #: description in one sentence, for ``show --workload``; and further notes
+    #: description in one sentence, for ``show --workload``
     about: ClassVar[str]
-    notes: ClassVar[str] = ""
     #: the words that a key may hold, with their meanings
     vocabulary: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     #: the responses of every possible work of the kind, with variable parts in capitals (``STEP``)

@@ -65,12 +65,6 @@ class BootWork(HasOwnData, Work, frozen=True, kw_only=True):
         "An emulated guest (QEMU) boots from an image file in the lab, from power-on until its init is ready. "
         f"Init reads {CONFIGURATIONS} files of {CONFIGURATION_BYTES} bytes and starts {len(SERVICES)} programs."
     )
-    notes = (
-        "Kernel, initramfs and root lie in the lab; QEMU reads them through the page cache of this machine: `cold` "
-        "empties it, `warm` reads them before and keeps them in memory. The root is mounted read-only, so that all "
-        "boots are alike. "
-        "Kernel and programs are those of Debian, fetched as for the guest lab."
-    )
     documented = _RESPONSES
     options = ("root",)
     unstretchable = "what the guest's own clock says"

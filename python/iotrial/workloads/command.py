@@ -108,15 +108,6 @@ class CommandWork(HasCheck, HasPrograms, ServedWork, frozen=True, kw_only=True):
 
     kind = "command"
     about = "Whole processes, started and timed by the probe, without a shell."
-    notes = (
-        "wall.STEP and cpu.STEP exist if a workload has several steps; out_bytes, out_files and "
-        "device_write_bytes_synced if it writes to {out}, a folder next to the files that is created for every "
-        "run and written back before the clock starts. A command that fails, exits with another status than "
-        "expect_exit, times out, or does not print what [[workload.output]] reads, counts as a failed run of "
-        "its level. Printed responses come first; the injected slowdown of the positive control cannot be put "
-        "into them and is put into wall. With serve, there are also server_cpu and server_resident_bytes, of "
-        "all processes of the server."
-    )
     documented = (_WALL, *CPU_RESPONSES, *_step_times("STEP"), *_COUNTS, *WRITTEN, *SERVED)
     file_keys = {
         "argv": Annotated[

@@ -101,13 +101,6 @@ class DatabaseWork(HasCheck, HasServer, Work, frozen=True, kw_only=True):
         "primary key, three integers, a text) is created and filled before the first run on a place, with "
         "computed values; changes of a run are undone after it, untimed, and results are checked."
     )
-    notes = (
-        "In every arm, a server is started for each run, after the lab is mounted and made cold, and stopped "
-        "after it; it runs as the invoking user, or as nobody if root typed the command. Cache states: `cold` "
-        "empties the engine's cache and the kernel's; `warm` runs the test once before. Responses server_... "
-        "exist for MariaDB and PostgreSQL. --set program=PATH,PATH compares two versions: folders of their "
-        "programs."
-    )
     vocabulary = {"engine": ENGINES, "test": TESTS}
     documented = (_WALL, _RATE, *CPU_RESPONSES, *_SERVER, *DEVICE_RESPONSES, SYNCED_RESPONSE)
     options = (

@@ -75,10 +75,6 @@ class FilesWork(HasCheck, FileSet, frozen=True, kw_only=True):
 
     kind = "files"
     about = "Operations on files, done and timed inside the probe, without extra processes."
-    notes = (
-        "If the first operation on a file creates it, only the folders exist when a run begins, and the files "
-        "are gone when it has ended. The data of write-all are prepared in memory: at most 1 GiB."
-    )
     vocabulary = {"operations": OPERATIONS}
     documented = (
         _WALL,

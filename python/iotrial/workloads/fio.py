@@ -127,10 +127,6 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
 
     kind = "fio"
     about = "A fio job file, unchanged, in the lab's folder; responses are picked by name from fio's JSON."
-    notes = (
-        "Picked numbers come first. fio measures them itself, so the injected slowdown of the positive control "
-        "cannot be put into them: it is put into wall. The job file may contain placeholders of command.argument."
-    )
     documented = (_WALL, *CPU_RESPONSES, *DEVICE_RESPONSES)
     file_keys = {
         "file": Annotated[

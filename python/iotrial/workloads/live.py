@@ -166,10 +166,6 @@ class LiveWork(HasPrograms, Work, frozen=True, kw_only=True):
 
     kind = "live"
     about = "Time windows of a service in use, judged by the service's own metrics (`iotrial live`)."
-    notes = (
-        "The first metric is judged. The settings act on the device, the mount and the sysctls in use; the first level of "
-        "each factor must be today's setting. docs/live.md describes sources, guards and what is restored when."
-    )
     documented = (
         ResponseSpec(
             "METRIC", "its own", Scale.LOG, Better.LOWER, "value of a metric over the counted part", False

@@ -64,11 +64,6 @@ class MatrixWork(Work, frozen=True, kw_only=True):
 
     kind = "matrix"
     about = "The thirteen tests of iozone on one file: every combination of a file size and a record size is a cell."
-    notes = (
-        "Factors of role condition on matrix.file_size and matrix.record_size make the matrix; cells with a "
-        "record larger than the file are left out. The injected slowdown of the positive control is put into "
-        "every test, and judged in each primary test."
-    )
     vocabulary = {"tests": TESTS}
     documented = (
         _WALL,

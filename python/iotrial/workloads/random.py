@@ -59,13 +59,6 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
 
     kind = "random"
     about = "Reads and writes of file blocks in random or sequential order, done and timed inside the probe."
-    notes = (
-        "Files are opened before the clock starts, with O_NOATIME if allowed. Times of reads exist if a "
-        "workload reads, those of writes if it writes. With io_uring, a time lasts from the call that submits "
-        "an operation to the call that returns its completion. With a rate, read_p99 is primary (write_p99 if "
-        "nothing is read) and percentiles count from the intended start; cpu and user then include the waiting "
-        "for it. Direct reads always come from the device: only cache states as-is and cold make sense."
-    )
     documented = (_WALL, _RATE, *_latencies("read"), *_latencies("write"), *CPU_RESPONSES, *_DEVICE)
     options = ("operations", "block", "order", "direct", "depth")
     unstretchable = "percentiles of single operations"

@@ -116,13 +116,6 @@ class ReplayWork(HasOwnData, Work, frozen=True, kw_only=True):
 
     kind = "replay"
     about = "The recorded file operations of an application (iotrial record), repeated inside the probe."
-    notes = (
-        "Each thread of the recording has one here, with its calls in its order. An operation waits for those of "
-        "other threads that had ended before it began and touch the same file or open file, if one of the two "
-        "changes it. Files have the recorded sizes, holes and names, and random content; those that a run changes "
-        'are made again before the next. With cache = "warm", the trace is replayed once before, without pauses. '
-        "Not in a guest. In place, the files are made in a folder of their own, which is removed at the end."
-    )
     documented = (
         _WALL,
         _RATE,

@@ -63,11 +63,6 @@ class StreamWork(FileSet, frozen=True, kw_only=True):
 
     kind = "stream"
     about = "Sequential reads and writes exactly like dd and hdparm, inside the probe."
-    notes = (
-        "A read that ends after a time (`time`) has no `wall`. The knob work.option varies "
-        + ", ".join(_OPTIONS[:-1])
-        + f" and {_OPTIONS[-1]}."
-    )
     documented = (_WALL, _RATE, *CPU_RESPONSES, *DEVICE_RESPONSES, SYNCED_RESPONSE)
     options = _OPTIONS
     verb = "stream"

@@ -38,7 +38,7 @@ from iotrial.runner.rehearsal import (
     cut_down,
     too_large_to_be_warm,
 )
-from iotrial.stats.voids import VOID_RULES, Void
+from iotrial.stats.voids import Void
 from iotrial.study.model import LabKind
 from iotrial.terminal import escape
 from iotrial.units import format_bytes, format_duration
@@ -162,10 +162,9 @@ def rehearsed(chosen: Study, request: RunRequest, *, as_json: bool) -> int:
 
 
 def _too_large(needed: int) -> str:
-    rule = VOID_RULES[Void.WARM_WAS_NOT_WARM]
     return (
-        f"blocks will be void: the files of a run take {format_bytes(needed)}, and {format_bytes(available_memory())} of "
-        f"memory are free, so they do not stay in the page cache. {rule.change.capitalize()}"
+        f"blocks will be void: the files of a run take {format_bytes(needed)}, and only "
+        f"{format_bytes(available_memory())} of memory are free: use less data, or --cache cold"
     )
 
 

@@ -147,7 +147,7 @@ def _bins(columns: object) -> dict[str, list[list[int]]]:
 def _trial(header: TrialHeader) -> TrialHeader:
     for name in header.options:
         if name not in OPTIONS:
-            raise ValueError(f"unknown key {shown(name)}")
+            raise ValueError(f"options: unknown key {shown(name)}")
     options = {
         name: converted(OPTIONS[name], value, "options", name, read_from=ReadFrom.PACKED)
         for name, value in header.options.items()
