@@ -50,7 +50,7 @@ def work(keys: str) -> StreamWork:
         ('operation = "read"\nflush = "fsync"', '"flush" is only for writing'),
         ('operation = "read"\nsync = "dsync"', '"sync" is only for writing'),
         ('operation = "read"\ntruncate = false', '"truncate" is only for writing'),
-        ('operation = "write"\ntime = "3 s"', "only a read can end after a time"),
+        ('operation = "write"\ntime = "3 s"', '"time" is only for a read'),
         ('operation = "write"\non = "device"', "the lab's device is only read"),
         ('operation = "write"\nsize = "0 B"', "there is nothing to write"),
         ('operation = "write"\ndata = "50% random"', "expected"),

@@ -225,6 +225,17 @@ class Measured:
         return cls(numbers, missing=f"{error.message} ({error.hint})" if error.hint else error.message)
 
 
+def only_for(key: str, what: str) -> Problem:
+    """Return the problem of a key that has no meaning without another value."""
+    return Problem(f'"{key}" is only for {what}', key)
+
+
+def check_program(argv: Sequence[str], *path: str | int) -> None:
+    """Raise Problem if the first argument names no program."""
+    if argv and not argv[0].strip():
+        raise Problem("the first argument names the program and cannot be empty", *path, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Launched:
     """What a workload has started at the study's choice, as shown to the user for consent.

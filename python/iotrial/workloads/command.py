@@ -44,9 +44,11 @@ from iotrial.study.work import (
     Recovered,
     ResponseSpec,
     Step,
+    check_program,
     count_response,
     filled,
     minimal_environment,
+    only_for,
     time_response,
     to_take_off,
 )
@@ -227,10 +229,9 @@ class CommandWork(HasCheck, HasPrograms, ServedWork, frozen=True, kw_only=True):
         _check_steps(self.steps)
         self._check_outputs()
         self._check_stdout()
-        if self.warmup and self.needs_scratch():
-            raise Problem(
-                f"{SCRATCH} must be empty at the start of a run, and would not be after a warm-up", "warmup"
-            )
+        for name in ("warmup", "replicates"):
+            if getattr(self, name) > (name == "replicates") and self.needs_scratch():
+                raise only_for(name, f"a command without {SCRATCH}, which is empty at the start of a run")
         for index, step in enumerate(self.steps):
             _check_files(step.argv, _path_of(self.steps, index))
         for word in self.checker:
@@ -238,16 +239,8 @@ class CommandWork(HasCheck, HasPrograms, ServedWork, frozen=True, kw_only=True):
                 raise Problem("a checker gets folders, not files", "checker", hint="use {dir} or {out}")
         for name in ("prepare", "cleanup", "checker"):
             argv = getattr(self, name)
-            if argv and not argv[0].strip():
-                raise Problem("the first argument names the program and cannot be empty", name, 0)
+            check_program(argv, name)
             _check_files(argv, (name,))
-        if self.replicates > 1 and self.needs_scratch():
-            raise Problem(
-                f"{SCRATCH} must be empty at the start of a run, and would not be at each of its "
-                f"{self.replicates} replicates",
-                "replicates",
-                hint="omit it, or use several steps",
-            )
 
     def _check_stdout(self) -> None:
         if self.stdout not in STDOUT and not self.stdout.startswith(("/", "{dir}/", f"{SCRATCH}/")):
@@ -457,9 +450,7 @@ def _check_steps(steps: Sequence[Step]) -> None:
     for index, step in enumerate(steps):
         if step.name in names[:index]:
             raise Problem(twice("step", step.name), "step", index, "name")
-        if not step.argv[0].strip():
-            message = "the first argument names the program and cannot be empty"
-            raise Problem(message, *_path_of(steps, index), 0)
+        check_program(step.argv, *_path_of(steps, index))
 
 
 def _check_files(argv: Sequence[str], path: tuple[str | int, ...]) -> None:

@@ -30,6 +30,7 @@ from iotrial.study.work import (
     ResponseSpec,
     Work,
     minimal_environment,
+    only_for,
     printed_by,
     rate_response,
     time_response,
@@ -217,22 +218,17 @@ class DatabaseWork(HasCheck, HasServer, Work, frozen=True, kw_only=True):
             message, hint = unknown(f"commit of {self.engine}", self.commit, engine(self.engine).commits)
             raise Problem(message, "commit", hint=hint)
         if self.journal and self.engine != "sqlite":
-            raise Problem("only SQLite has a journal mode", "journal")
+            raise only_for("journal", "SQLite")
         if self.engine == "sqlite":
             for key, plain in (("huge_pages", False), ("connection", "socket"), ("separate_log", True)):
                 if getattr(self, key) != plain:
-                    raise Problem(f"SQLite has no server, so {key} has no effect", key)
-        if self.buffer_dump and self.engine != "mariadb":
-            raise Problem("only MariaDB saves the list of its cached pages across restarts", "buffer_dump")
-        if self.separate_temporary and self.engine != "mariadb":
-            raise Problem("only MariaDB can have its temporary files on another place", "separate_temporary")
-        if self.test == "fetch" and self.changed > min(self.rows, MOST_FETCHED):
-            raise Problem(
-                f"{self.changed:,} rows cannot be fetched: the table has {self.rows:,}, and the maximum is {MOST_FETCHED:,}",
-                "changed",
-            )
-        if self.test in ("update", "delete") and self.changed > self.rows:
-            raise Problem(f"{self.changed:,} rows cannot be changed: the table has {self.rows:,}", "changed")
+                    raise only_for(key, "an engine with a server")
+        for key in ("buffer_dump", "separate_temporary"):
+            if getattr(self, key) and self.engine != "mariadb":
+                raise only_for(key, "MariaDB")
+        most = min(self.rows, MOST_FETCHED) if self.test == "fetch" else self.rows
+        if self.test in ("fetch", "update", "delete") and self.changed > most:
+            raise Problem(f"expected at most {most:,} rows, found {self.changed:,}", "changed")
 
     def responses(self) -> tuple[ResponseSpec, ...]:
         server = () if self.engine == "sqlite" else _SERVER

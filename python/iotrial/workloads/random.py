@@ -17,6 +17,7 @@ from iotrial.study.work import (
     JobContext,
     Measured,
     ResponseSpec,
+    only_for,
     rate_response,
     time_response,
     to_take_off,
@@ -125,17 +126,11 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
         if self.block_bytes * self.depth > LARGEST_BUFFERS:
             raise Problem("block times depth is more memory than 1 GiB", "depth")
         if self.depth > 1 and self.engine != "io_uring":
-            raise Problem(
-                f"{self.engine} has one operation in flight at a time", "depth", hint='engine = "io_uring"'
-            )
+            raise only_for("depth", 'engine = "io_uring"')
         if self.direct and self.engine == "mmap":
-            raise Problem("a mapping uses the page cache", "direct")
+            raise only_for("direct", "another engine than mmap")
         if self.ramp and not self.direct:
-            raise Problem(
-                "a ramp through the page cache would fill it before the clock starts",
-                "ramp",
-                hint='direct = true, or no ramp and cache = "warm"',
-            )
+            raise only_for("ramp", "direct = true")
         if self.rate:
             self._check_rate()
 

@@ -29,6 +29,7 @@ from iotrial.study.work import (
     Measured,
     ResponseSpec,
     Work,
+    only_for,
     rate_response,
     time_response,
     to_take_off,
@@ -173,7 +174,7 @@ class ReplayWork(HasOwnData, Work, frozen=True, kw_only=True):
         if not self.folder.startswith("/"):
             raise Problem("expected an absolute path", "folder")
         if self.timing == "flat-out" and self.speed != 1.0:
-            raise Problem("without pauses there is no time to divide", "speed", hint='timing = "closed"')
+            raise only_for("speed", 'timing = "closed"')
         if again := next((call for call in self.latencies if self.latencies.count(call) > 1), None):
             raise Problem(twice("call", again), "latencies")
 
