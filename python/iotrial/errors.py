@@ -8,12 +8,20 @@ Causes are kept with ``raise ... from``.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 def twice(what: str, name: object) -> str:
     """Return the message for a name that may be given once."""
     return f'{what} "{name}" is given twice'
+
+
+def repeated(items: Sequence[T]) -> T | None:
+    """Return the first item that occurs twice."""
+    return next((item for place, item in enumerate(items) if item in items[:place]), None)
 
 
 class IotrialError(Exception):

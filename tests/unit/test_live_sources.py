@@ -713,7 +713,7 @@ def test_a_group_that_is_no_number_is_a_lost_metric(tmp_path: Path, started: Cal
     source = log_source(path, "took (.*) ms", started)
     source.begin()
     path.write_text("took long ms\n")
-    with pytest.raises(MetricLost, match="group: expected a number.*long"):
+    with pytest.raises(MetricLost, match=r"group: expected a number.*long"):
         source.end()
 
 

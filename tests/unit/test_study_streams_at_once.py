@@ -46,7 +46,10 @@ def test_a_run_works_on_as_many_files_as_its_streams_need(keys: str, files: int)
         ('operation = "read"\non = "device"\nstreams = 2', '"streams" is only for'),
         ('operation = "copy"\non = "device"', "only read"),
         ('operation = "read"\ncopy_with = "copy-file-range"', "is only for a copy"),
-        ('operation = "copy"\ncopy_with = "copy-file-range"\ndirect = true', '"direct" is only for copy_with'),
+        (
+            'operation = "copy"\ncopy_with = "copy-file-range"\ndirect = true',
+            '"direct" is only for copy_with',
+        ),
         ('operation = "copy"\ndata = "random"', '"data" is only for writing'),
         ('operation = "copy"\ntime = "3 s"', '"time" is only for a read'),
         ('operation = "copy"\nvolume = "1500 B"\nblock_size = "1 KiB"', "whole blocks"),

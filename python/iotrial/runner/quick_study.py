@@ -16,7 +16,7 @@ from typing import Any
 
 import tomlkit
 
-from iotrial.errors import RequestError, UnknownName, twice
+from iotrial.errors import RequestError, UnknownName, repeated, twice
 from iotrial.knobs.block import READ_AHEAD, BlockScheduler, BlockTunable, DeviceFile
 from iotrial.knobs.declaration import Stage, declarations
 from iotrial.knobs.machine import Sysctl
@@ -193,7 +193,7 @@ def bundles_of(texts: Sequence[str], *, today: bool) -> tuple[Level, ...]:
     if levels and (today or len(levels) == 1):
         levels.insert(0, Level(TODAY, tuple(Setting(knob, TODAY, options) for knob, options in knobs)))
     labels = [level.label.casefold() for level in levels]
-    if again := next((label for label in labels if labels.count(label) > 1), None):
+    if again := repeated(labels):
         raise RequestError(twice("--level", again))
     return tuple(
         Level(
@@ -282,11 +282,8 @@ def _bundle_of(text: str) -> Level:
         knob, _, value = word.partition("=")
         one = setting_of(f"{knob}=?")
         settings.append(Setting(one.knob, value, _options(one)))
-    if again := next(
-        (s.knob for s in settings if [(o.knob, o.options) for o in settings].count((s.knob, s.options)) > 1),
-        None,
-    ):
-        raise RequestError(f'--level "{text}": {twice("knob", again)}')
+    if again := repeated([(s.knob, s.options) for s in settings]):
+        raise RequestError(f'--level "{text}": {twice("knob", again[0])}')
     return Level(value_labels([name.strip()])[0], tuple(settings))
 
 

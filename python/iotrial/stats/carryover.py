@@ -44,7 +44,7 @@ from iotrial.stats.dependence import (
     AFTER_ITSELF,
     AFTER_OTHER,
     Dependence,
-    Table,
+    RunColumns,
     arranged,
     dependences,
     score_needed,
@@ -300,7 +300,7 @@ def _others(spec: Spec, factor: str, level: str) -> tuple[str, ...]:
 
 def _table(
     units: Sequence[Unit], tried: Sequence[tuple[str, str]], references: Collection[tuple[str, str]]
-) -> tuple[Table, dict[tuple[str, str], Floats]]:
+) -> tuple[RunColumns, dict[tuple[str, str], Floats]]:
     """Return all runs as a table, and with which probability each of its entries has each level.
 
     That is 0 or 1, but for an unmeasured run of another level before one of the reference: it is drawn among the others."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from iotrial.errors import twice
+from iotrial.errors import repeated, twice
 from iotrial.study.model import (
     DEFAULT_RESOLUTION,
     TYPICAL,
@@ -77,8 +77,7 @@ def check_distinct_knobs(factors: Sequence[Factor], fixed: Sequence[Setting]) ->
 
 
 def _check_distinct(what: str, names: Iterable[str]) -> None:
-    names = list(names)
-    if again := next((name for name in names if names.count(name) > 1), None):
+    if (again := repeated(list(names))) is not None:
         raise Problem(twice(what, again))
 
 

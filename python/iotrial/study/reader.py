@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from iotrial.errors import StudyError, twice
+from iotrial.errors import StudyError, repeated, twice
 from iotrial.ownership import other_writer_of_open
 from iotrial.study.checks import MAX_BYTES, MAX_LINE, WORKLOAD, check_distinct_knobs
 from iotrial.study.input_files import InputFile, input_file, text_file, with_texts
@@ -344,9 +344,8 @@ def _bundle(source: Source, table: object, path: Path) -> tuple[Setting, ...]:
                 raise source.error(f'"{printed(name)}" is a table', *path, name, hint=hint)
             entry = source.table(SettingTable, {"knob": name, "level": value}, *path, name)
             settings.append(Setting(entry.knob, entry.level))
-    knobs = [(setting.knob, setting.options) for setting in settings]
-    if again := next((knob for knob, options in knobs if knobs.count((knob, options)) > 1), None):
-        raise source.error(twice("knob", again), *path)
+    if again := repeated([(setting.knob, setting.options) for setting in settings]):
+        raise source.error(twice("knob", again[0]), *path)
     return tuple(settings)
 
 

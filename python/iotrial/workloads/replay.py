@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from iotrial.errors import LARGER_LAB, LabError, NoSpace, TargetError, twice, unknown
+from iotrial.errors import LARGER_LAB, LabError, NoSpace, TargetError, repeated, twice, unknown
 from iotrial.study.input_files import checksum_of, stamp_of
 from iotrial.study.places import GUEST, IN_PLACE
 from iotrial.study.scales import Better, Scale
@@ -175,7 +175,7 @@ class ReplayWork(HasOwnData, Work, frozen=True, kw_only=True):
             raise Problem("expected an absolute path", "folder")
         if self.timing == "flat-out" and self.speed != 1.0:
             raise only_for("speed", 'timing = "closed"')
-        if again := next((call for call in self.latencies if self.latencies.count(call) > 1), None):
+        if (again := repeated(self.latencies)) is not None:
             raise Problem(twice("call", again), "latencies")
 
     def responses(self) -> tuple[ResponseSpec, ...]:

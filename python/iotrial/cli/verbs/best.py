@@ -14,7 +14,7 @@ from typing import Any
 import click
 from msgspec import structs
 
-from iotrial.cli.best_summary import Outcome, print_outcome
+from iotrial.cli.best_summary import SearchResult, print_outcome
 from iotrial.cli.consent import seek_consent
 from iotrial.cli.finish import EXIT_INVALID, EXIT_NO_ANSWER, refuse_unwritable, status_of, write_page
 from iotrial.cli.options import (
@@ -249,7 +249,7 @@ class _Search:
         if not self._quiet:
             tell(text, err=True)
 
-    def find(self) -> Outcome:
+    def find(self) -> SearchResult:
         """Search if need be, race, confirm; return the outcome."""
         space = self._space
         choices = list(space.choices()) if space.size <= MOST_ARMS else self.search()
@@ -263,7 +263,7 @@ class _Search:
             race = next(iter(raced.analysis.races), None)
             label = None if race is None else recommended(raced.trial.header.study, race)
         if race is None or label is None:
-            return Outcome(space, None, tuple(self.trials), undecided=race is None or not race.over)
+            return SearchResult(space, None, tuple(self.trials), undecided=race is None or not race.over)
         header, winner = raced.trial.header, stage.choices[label]
         stage = with_margin_left(confirmation(space, winner), stage, race, spec_of(header), raced.data.blocks)
         self._say(f"confirmation on fresh blocks: {label}")
@@ -278,7 +278,7 @@ class _Search:
             stage = confirmation(space, fewer)
             self.run(stage, self.left_s)
             result = self._confirmed(stage)
-        return Outcome(space, result, tuple(self.trials), undecided=result is None)
+        return SearchResult(space, result, tuple(self.trials), undecided=result is None)
 
     def _decided(self) -> bool:
         """Return whether the last stage shows whether the winner is better than today's settings."""
@@ -385,7 +385,7 @@ def command(
     try:
         outcome = search.find()
     except _Cut as cut:
-        outcome, status = Outcome(space, None, tuple(search.trials), undecided=True), cut.status
+        outcome, status = SearchResult(space, None, tuple(search.trials), undecided=True), cut.status
     if status == 0 and outcome.trials and all(status_of(one, ()) == EXIT_NO_ANSWER for one in outcome.trials):
         status = EXIT_NO_ANSWER
     if values["html"] and outcome.trials:
