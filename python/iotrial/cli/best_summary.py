@@ -45,7 +45,7 @@ class SearchResult:
     def sentence(self) -> str:
         """The recommendation; if the confirmation is open, what the race has shown comes first.
 
-        Whether another setting may be better is said if the race was not over.
+        If the race was not over, it names that another setting may be better.
         """
         if not self.trials:
             return "Nothing was measured."

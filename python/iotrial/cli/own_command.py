@@ -137,7 +137,7 @@ own_command_options = with_options(
         "on",
         metavar="FOLDER",
         help="Work in this folder, and set what holds it: its mount, file system and disk (default: the current one). "
-        "A replay makes its files there, in a folder of its own that is removed at the end.",
+        "A replay makes its files there, in a new folder that is removed at the end.",
     ),
     where(
         "--copy-from",
@@ -247,7 +247,7 @@ def _wish_of_replay(settings: tuple[str, ...], after: tuple[str, ...], values: d
     if values["copy_from"]:
         raise RequestError(
             "--copy-from is for a command: a replay has no use for your files, it makes its own",
-            hint=f"--lab {IMAGE} replays on a file system of its own",
+            hint=f"--lab {IMAGE} replays on a new file system",
         )
     if lab not in REPLAY_LABS:
         raise RequestError(

@@ -16,7 +16,7 @@ from iotrial.units import format_bytes
 SIZES = (FILE_SIZE, RECORD_SIZE)
 #: Share of the lab's size that files can use; the file system keeps at most the rest for itself.
 SHARE_FOR_FILES = 0.8
-#: The same of files whose run shows whether they fit: without the reserve.
+#: The same of files that a run shows to fit: without the reserve.
 SHARE_FOR_PROGRAMS = 0.9
 
 

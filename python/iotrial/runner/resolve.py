@@ -368,7 +368,7 @@ def _changes(sites: Sequence[Site], turns: Sequence[KnobSetting], *, in_use: boo
                 "of 4,096 behind them; a private mount"
             )
             found.append(
-                "at the end those bytes are ZEROS, whatever they were before; no other byte is written"
+                "at the end those bytes are ZEROS, whatever they were before; the rest is not written"
             )
             found.append(
                 "queue settings of that disk (scheduler, nr_requests, read_ahead_kb, wbt_lat_usec), restored at the end"

@@ -115,7 +115,7 @@ class Dependence:
 
 
 def dependences(table: RunColumns, held: Mapping[tuple[str, str], Floats | Flags]) -> list[Dependence]:
-    """Fit every pattern for every level. ``held``: by factor and level, which runs have it (of an unmeasured run whose level
+    """Fit every pattern for every level. ``held``: by factor and level, which runs have it (of an unmeasured run with a level
     is not known: with which probability).
 
     Patterns that the arms and slots determine, or that too few blocks inform about, are left out."""

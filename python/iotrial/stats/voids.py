@@ -1,7 +1,7 @@
 """Void (discarded) blocks: the rules, counts by rule and level, and a test whether a rule hits one level more often.
 
 A void rule that hits one arm more often than the other selects the remaining blocks and so creates effects. If the
-rule treats all arms alike, the run whose check failed is equally likely to be any run of its block. For each tested
+rule treats all arms alike, the run that failed the check is equally likely to be any run of its block. For each tested
 level, let p be the share of its runs in the block, and I = 1 if the check failed at this level. Then the product over
 void blocks of 1 + lambda (I/p - 1) has mean 1, so its mean over a few lambda reaches 1/alpha with probability at most
 alpha, at any look. It makes a trial invalid only at the control level, shared by the levels.

@@ -87,7 +87,7 @@ _UNMEASURED: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = (
     (re.compile(r"slat_ns\."), ("disable_slat",)),
     (re.compile(r"lat_ns\."), ("disable_lat",)),
 )
-#: engines whose reads with direct=1 all come from the device
+#: with direct=1 all reads of these engines come from the device
 _PAST_CACHE = frozenset({"sync", "psync", "vsync", "pvsync", "pvsync2", "libaio", "io_uring", "posixaio"})
 #: options that write data which a file system may compress or leave out
 _SMALLER = ("zero_buffers", "buffer_pattern", "buffer_compress_percentage", "dedupe_percentage")

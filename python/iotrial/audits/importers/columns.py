@@ -413,7 +413,7 @@ def split_unit(name: str) -> tuple[str, str]:
 
 
 def _value_columns(numeric: Sequence[str]) -> list[str]:
-    """Return the numeric columns whose names suggest measurements; else the last of them."""
+    """Return the numeric columns with names of measurements; else the last of them."""
     spread_free = [name for name in numeric if not _words(name) & SPREADS]
     repeats = [name for name in spread_free if _REPEAT.fullmatch(english(split_unit(name)[0]))]
     if len(repeats) > 1:

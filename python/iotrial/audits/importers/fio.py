@@ -308,7 +308,7 @@ def _rate(parts: Sequence[Mapping[str, Any]], name: str, amount: str, unit: floa
 def _latencies(
     parts: Sequence[Mapping[str, Any]], names: Sequence[str] = ("clat", "lat")
 ) -> list[tuple[str, str, object]]:
-    """Means and percentiles, of what was timed: fio writes zeros where it was told not to. None: it has only the others."""
+    """Means and percentiles, of what was timed: fio writes zeros where timing is off. None: it has only the others."""
     found: list[tuple[str, str, object]] = []
     for name in names:
         for key, unit in ((f"{name}_ns", "ns"), (name, "us")):

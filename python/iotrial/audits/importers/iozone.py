@@ -1,7 +1,7 @@
 """iozone: the table on its standard output, the reports of ``-R``, and the sums of its throughput mode (``-t``).
 
-A file is one run under its label; a second table in it is a series of its own. Tests that were not run leave blanks in
-the table, so a value belongs to the column whose name ends where it ends; versions differ in width and in order. Rates
+A file is one run under its label; a second table in it is another series. Tests that were not run leave blanks in
+the table, so a value belongs to the column with a name that ends where it ends; versions differ in width and in order. Rates
 are kB/s of 1024 bytes unless the file says otherwise (``-O``: operations per second, ``-N``: microseconds per operation).
 """
 

@@ -184,7 +184,7 @@ _SAMPLES = "its lines are samples over time, not repeats: import the result of e
 _FIO = "import what `fio --output-format=json` prints"
 _GO_TEST = "import what `go test -bench . -count 10` prints"
 _TIME = "time each run with bash's time or `hyperfine --export-json`"
-#: programs whose output is no run or cannot be told apart: by which lines it is known, and what to do
+#: programs that print no single run, or something ambiguous: by which lines it is known, and what to do
 _REFUSED: tuple[tuple[str, str, str], ...] = (
     (
         "fio's normal output",
@@ -261,7 +261,7 @@ _REFUSED: tuple[tuple[str, str, str], ...] = (
 
 
 def refusal(text: str) -> tuple[str, str] | None:
-    """The name of a program whose output cannot be audited, and what to do instead; None if the text is of none."""
+    """The name of a program with output that cannot be audited, and what to do instead; None if the text is of none."""
     lines = [line for line in text.split("\n", 200)[:200] if line.strip() and len(line) <= 4000]
     for title, pattern, hint in _REFUSED:
         found = [re.fullmatch(pattern, line.strip()) is not None for line in lines]
@@ -278,7 +278,7 @@ def recognises(text: str) -> bool:
 
 
 def others(text: str) -> str:
-    """The names of programs whose results stand in the text as well; empty if there are none."""
+    """The names of programs with results in the text as well; empty if there are none."""
     return ", ".join(program.title for program in _programs(text))
 
 

@@ -1,4 +1,4 @@
-"""Benchmark suites whose files hold each repeat: google-benchmark and pytest-benchmark (JSON), Phoronix (composite.xml).
+"""Benchmark suites that save each repeat: google-benchmark and pytest-benchmark (JSON), Phoronix (composite.xml).
 
 Their summaries (mean, median, stddev, complexity) are left out.
 """

@@ -59,7 +59,7 @@ from iotrial.units import parse_duration, parse_margin
 @replay_group(
     "--lab",
     type=click.Choice(REPLAY_LABS),
-    help="in-place (default); image: on a file system of its own, for settings that one in use cannot have.",
+    help="in-place (default); image: on a new file system, for settings that one in use cannot have.",
 )
 @plan_option
 @time_option("1 min")

@@ -73,7 +73,7 @@ def number_of(output: str, name: str) -> float:
 def output_of(command: str, *, within_s: float) -> str:
     """Run a shell command and return its standard output. Raises MetricLost if it fails, or does not end in time.
 
-    A probe of its own runs it, so that nothing that the command has started outlives it, nor this process.
+    A separate probe runs it, so that nothing that the command has started outlives it, nor this process.
     """
     who = _identity()
     try:
