@@ -116,6 +116,13 @@ def named_value(option: str, text: str, form: str, example: str) -> tuple[str, s
     return name, value
 
 
+def refuse_together(**given: object) -> None:
+    """Raise RequestError if more than one of these options is given."""
+    names = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
+    if len(names) > 1:
+        raise RequestError(f"{' and '.join(names)} exclude each other")
+
+
 def with_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a decorator that adds options to a command, in this order."""
 

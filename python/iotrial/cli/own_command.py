@@ -10,7 +10,7 @@ import click
 from iotrial.cli.options import compared, in_group, named_value, where, with_options, yes_option
 from iotrial.cli.output import tell, warn
 from iotrial.cli.run_request import RunRequest, quantity_of, request_of
-from iotrial.errors import RequestError
+from iotrial.errors import RequestError, UnknownName
 from iotrial.patterns import PatternError
 from iotrial.report.notation import counted
 from iotrial.runner.quick_study import Printed, Replayed, Wish
@@ -177,11 +177,7 @@ def wish_of(settings: tuple[str, ...], after: tuple[str, ...], values: dict[str,
         return _wish_of_replay(settings, after, values)
     for name in ("timing", "lab"):
         if values[name] is not None:
-            raise RequestError(
-                f"--{name} is for a replay, and this is a command",
-                hint="omit it, or name a trace with --replay"
-                + ("; --copy-from FOLDER puts a copy of your files into a lab" if name == "lab" else ""),
-            )
+            raise _only_for(f"--{name}", "a replay", hint=_COPY if name == "lab" else None)
     units = dict(named_value("--unit", text, "UNIT", "tps=1/s") for text in values["units"])
     better = dict(named_value("--better", text, "higher|lower", "tps=higher") for text in values["better"])
     printed = []
@@ -198,9 +194,7 @@ def wish_of(settings: tuple[str, ...], after: tuple[str, ...], values: dict[str,
         printed.append(Printed(name, kind, expression, units.pop(name, None), better.pop(name, None)))
     for option, left in (("--unit", units), ("--better", better)):
         for name in left:
-            raise RequestError(
-                f"{option} {name}: no --response has that name", hint="name the response first"
-            )
+            raise UnknownName("--response", name, [one.name for one in printed], where=option)
     commands = tuple((line,) for line in values.get("commands", ()))
     return Wish(
         settings=settings,
@@ -221,6 +215,13 @@ def wish_of(settings: tuple[str, ...], after: tuple[str, ...], values: dict[str,
     )
 
 
+_COPY = "--copy-from FOLDER puts a copy of your files into a lab"
+
+
+def _only_for(option: str, what: str, hint: str | None = None) -> RequestError:
+    return RequestError(f"{option} is only for {what}", hint=hint)
+
+
 def _stdout_of(text: str) -> str:
     """Return where output goes, a file by its absolute path. Raises RequestError for a file that cannot be one."""
     if text in STDOUT or text.startswith("{"):
@@ -237,18 +238,13 @@ def _stdout_of(text: str) -> str:
 def _wish_of_replay(settings: tuple[str, ...], after: tuple[str, ...], values: dict[str, Any]) -> Wish:
     """Return the wish for a replay. Names on standard error what the trace lacks, and if it is too long for the time."""
     if after:
-        raise RequestError(
-            "both a command and --replay: a replay takes the place of the command", hint="omit one of them"
-        )
+        raise _only_for("--replay", "a trial without a command")
     for name, option in _OF_A_COMMAND.items():
         if values.get(name):
-            raise RequestError(f"{option} is for a command, and --replay starts none", hint="omit it")
+            raise _only_for(option, "a command")
     lab = values["lab"] or IN_PLACE
     if values["copy_from"]:
-        raise RequestError(
-            "--copy-from is for a command: a replay has no use for your files, it makes its own",
-            hint=f"--lab {IMAGE} replays on a new file system",
-        )
+        raise _only_for("--copy-from", "a command", hint=f"--lab {IMAGE} replays on a new file system")
     if lab not in REPLAY_LABS:
         raise RequestError(
             f'--lab "{lab}": a replay can be {" or ".join(REPLAY_LABS)}', hint=f"--lab {IMAGE}"

@@ -1,8 +1,8 @@
 """Finds settings that no run could feel: runs too short for a period, no swap, no writes, no huge pages.
 
 Such an effect is undecided with that reason, never equivalent, and needs no more blocks; a direction that was shown stays.
-Nothing is withheld on what is not known: a run without a wall time, a level without a known period, a machine with swap that was
-not recorded.
+Nothing is withheld on what is not known: a run without a wall time, a level without a known period, a machine without a
+record of its swap.
 """
 
 from __future__ import annotations

@@ -84,6 +84,10 @@ def command(study: str | None, as_json: bool, **values: Any) -> int:
     return conducted(record, as_json=as_json)
 
 
+def _not_on_a_fleet(what: str) -> RequestError:
+    return RequestError(f"{what} is not possible on a fleet", hint="run it on each machine separately")
+
+
 def fleet_of(
     study: str | None, values: Mapping[str, Any], scheduler: Scheduler
 ) -> tuple[Record, Study, RunRequest]:
@@ -91,21 +95,14 @@ def fleet_of(
     what a fleet cannot do."""
     for name in _REFUSED:
         if values.get(name):
-            raise RequestError(f"--{name.replace('_', '-')} is not possible on a fleet")
+            raise _not_on_a_fleet(f"--{name.replace('_', '-')}")
     sampling_period(values.get("sample"))
     chosen, request = find_study(study, request_of({**values, "places": (), "erase": ()}))
     if "device" in (request.lab, chosen.lab.kind):
-        raise RequestError(
-            "a device lab overwrites a disk, and cannot run on a fleet",
-            hint="run it on each machine separately, with --device and --erase; or --lab image",
-        )
+        raise _not_on_a_fleet("a device lab")
     other = next((r for r in chosen.responses if r.statistic != TYPICAL), None)
     if other is not None:
-        raise RequestError(
-            f"{chosen.name}: a fleet averages typical runs, and cannot combine the {other.statistic} of "
-            f"{other.name} over hosts",
-            hint="run it on each machine separately, or leave out the statistic of the response",
-        )
+        raise _not_on_a_fleet(f"{chosen.name}: the {other.statistic} of {other.name}")
     shipped = is_shipped(chosen)
     # the user consents here once for all hosts; on the hosts the study stays untrusted
     values = {**values, **({} if chosen.trusted else {"trust": True, "foreign": True})}

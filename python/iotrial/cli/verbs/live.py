@@ -20,6 +20,7 @@ from iotrial.cli.options import (
     level_and_seed,
     margin_option,
     page_option,
+    refuse_together,
     stopping_options,
     time_option,
     where,
@@ -193,8 +194,7 @@ def _pilot(study: Study, request: RunRequest, counted_s: float) -> int:
 
 
 def _folder(disk: str | None, on: str | None) -> str:
-    if disk is not None and on is not None:
-        raise RequestError("--in and --device both say where the service is", hint="leave one out")
+    refuse_together(**{"in": on is not None, "device": disk is not None})
     return folder_on(disk) if disk is not None else str(Path(on or ".").resolve())
 
 

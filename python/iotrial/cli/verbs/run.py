@@ -18,6 +18,7 @@ from iotrial.cli.options import (
     html_option,
     json_option,
     markdown_option,
+    refuse_together,
     study_options,
 )
 from iotrial.cli.output import tell
@@ -133,10 +134,7 @@ class Rehearsing(JsonDocument, frozen=True):
 def refuse_what_needs_numbers(options: Mapping[str, object]) -> None:
     """Raise RequestError for options that need a report."""
     for option, value in options.items():
-        if value:
-            raise RequestError(
-                f"--rehearse and {option}: a rehearsal measures nothing, so there is no report",
-            )
+        refuse_together(**{"rehearse": True, option.removeprefix("--"): value})
 
 
 def rehearsed(chosen: Study, request: RunRequest, *, as_json: bool) -> int:
