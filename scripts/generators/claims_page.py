@@ -18,7 +18,7 @@ from iotrial.report.markdown import escaped, table_row
 from iotrial.report.metrics import words_of
 from iotrial.report.notation import counted, joined, named_level
 from iotrial.report.phrases import TIME_UNITS, change_numbers
-from iotrial.study.model import Scale, Study
+from iotrial.study.model import Claim, Scale, Study
 from iotrial.terminal import escape
 
 ANSWERS = {
@@ -147,7 +147,19 @@ class _Sources:
 
     def lines(self) -> Iterator[str]:
         for number, shared in enumerate(self._numbers, start=1):
-            yield f"{number}. {escaped(_PUBLISHED.sub('', merged(shared)))}"
+            yield f"{number}. {escaped(_named(shared))}"
+
+
+def sources_of(claims: Iterable[Claim]) -> list[str]:
+    """Return the sources of claims in their order, similar ones as one."""
+    rows: list[list[str]] = []
+    for claim in claims:
+        _added(claim.source, rows, _ALIKE_SOURCES)
+    return [_named(texts) for texts in rows]
+
+
+def _named(sources: Sequence[str]) -> str:
+    return _PUBLISHED.sub("", merged(sources))
 
 
 def alike(one: Judged) -> tuple[object, ...]:

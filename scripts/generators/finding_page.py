@@ -16,12 +16,12 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
 
-from generators.claims_page import Judged, alike, found, merged, reasons
+from generators.claims_page import Judged, alike, found, merged, reasons, sources_of
 from iotrial.knobs.declaration import Safety
 from iotrial.report.blocks import Table, View
 from iotrial.report.claims import Outcome
 from iotrial.report.conditions import EVERYWHERE
-from iotrial.report.document import OTHER_CLAIMS, Document, times_continued
+from iotrial.report.document import OTHER_CLAIMS, Document, times_continued, work_in_words
 from iotrial.report.effect_figures import forest_of
 from iotrial.report.facts import fact_tables
 from iotrial.report.figure import Figure
@@ -46,6 +46,8 @@ from iotrial.units import format_duration
 MOST_ROWS = 12
 MOST_LEVELS = 4
 MOST_CLAIMS, MOST_REASONS = 1, 2
+#: of what was published, what ran here, and how they differ
+MOST_SOURCES, MOST_WORKS, MOST_NOTES = 2, 3, 2
 #: points of a curve within a run, half of those in a report: the picture is kept in the repository
 CURVE_POINTS = 40
 #: a number of the trial, in an explanation written by hand
@@ -353,9 +355,24 @@ def _places(document: Document, *, guest: bool) -> str:
     return f"{systems or 'files'} {where}"
 
 
+def _against(document: Document) -> Iterator[str]:
+    """Yield what was published, what ran here, and what to note in comparing the two."""
+    header, claims = document.trial.header, [held.claim for held in document.claims]
+    yield f"Published: {'; '.join(some(sources_of(claims), MOST_SOURCES))}."
+    ran = {row.effect.workload for row in document.primary}
+    works = [work_in_words(one, header.study) for one in header.study.workloads if one.name in ran]
+    guest = header.lab.get("kind") == "guest"
+    yield f"Here: {'; '.join(some(works, MOST_WORKS))}. {_places(document, guest=guest)}, blocks in random order."
+    scales = [f"The work here is {claim.scale}." for claim in claims if claim.scale]
+    notes = [claim.note for claim in claims if claim.note]
+    if different := list(dict.fromkeys([*scales, *notes]))[:MOST_NOTES]:
+        yield f"To note: {' '.join(different)}"
+
+
 def _claims(document: Document) -> Iterator[str]:
     study = document.trial.header.study
     judged = [Judged(study.name, study, held) for held in document.claims]
+    yield from (*(f"- {escaped(line)}" for line in _against(document)), "")
     for outcome in Outcome:
         members = [one for one in judged if one.held.outcome is outcome]
         if outcome is not Outcome.CANNOT_SAY:

@@ -73,7 +73,7 @@ def slow_runs_table(rng: Rng, scale: float) -> str:
         "",
         "Median blocks until the verdict is final, and that verdict; the last two columns are over all looks.",
         "",
-        "| block SD | runs that stall | blocks | plainly equivalent | more slow runs found "
+        "| block SD | runs that stall | blocks | typical runs equivalent, no slow runs found | more slow runs found "
         f"| found in {BLOCKS} blocks | bounds ever miss |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]

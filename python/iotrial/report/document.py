@@ -426,7 +426,7 @@ def _rows(data: TrialData, design: Design | None) -> Iterator[tuple[str, str]]:
     for factor in study.condition_factors:
         yield f"Condition: {escape(factor.name)}", _labels(factor)
     for workload in study.workloads:
-        yield f"Workload: {escape(workload.name)}", _work(workload, own=study.quick)
+        yield f"Workload: {escape(workload.name)}", work_in_words(workload, study)
     primary = [escape(response.name) for response in study.responses if response.primary]
     if primary:
         yield "Primary response", joined(dict.fromkeys(primary))
@@ -473,7 +473,8 @@ def _labels(factor: Factor) -> str:
     return joined(labels)
 
 
-def _work(workload: Workload, *, own: bool) -> str:
+def work_in_words(workload: Workload, study: Study) -> str:
+    """Return what a run does, on how many files of which sizes."""
     work = workload.work
     if work.in_windows:
         return escape(work.described())
@@ -481,9 +482,11 @@ def _work(workload: Workload, *, own: bool) -> str:
     if work.repeats_from("cold") < work.replicates:
         repeat += " (once from a cold cache)"
     state = "" if workload.cache in (None, "as-is") else f"; cache {workload.cache}"
-    if not isinstance(work, FileSet) or own:  # its one small file may not be used at all
+    if not isinstance(work, FileSet) or study.quick:  # its one small file may not be used at all
         return f"{escape(work.described())}{repeat}{state}"
-    files = f"{counted(work.files, 'file')} of {format_size(work.size_bytes)} a run"
+    sizes = study.file_sizes or (work.size_bytes,)
+    size = " to ".join(dict.fromkeys(map(format_size, (min(sizes), max(sizes)))))
+    files = f"{counted(work.files, 'file')} of {size} a run"
     return f"{escape(work.described())} on {files}{repeat}{state}"
 
 

@@ -100,13 +100,8 @@ def too_large_to_be_warm(study: Study, memory_bytes: int) -> Iterator[tuple[str,
     """Yield the workloads that are to find their files in the page cache although these are larger than the memory, with the
     size of the files of one run in bytes."""
     caches = {s.value for s in study.settings if s.knob == CACHE_KNOB}
-    sizes = [
-        int(s.value) if s.value.isdecimal() else parse_size(s.value)
-        for s in study.settings
-        if s.knob == "file.size"
-    ]
     for one in study.workloads:
-        needed = one.work.files * max(one.work.size_bytes, *sizes, 0)
+        needed = one.work.files * max(one.work.size_bytes, *study.file_sizes, 0)
         if (one.cache == WARM or WARM in caches) and needed > memory_bytes and not one.work.may_read_warm():
             yield one.name, needed
 

@@ -65,7 +65,8 @@ VOID_RULES: Mapping[Void, VoidRule] = {
     ),
     Void.READ_BACK_FAILED: VoidRule(
         "the kernel did not take a setting",
-        "leave out this level: device, driver or another setting rules it out",
+        "leave out this level (device, driver or another setting rules it out), or make the lab larger for files that need "
+        "contiguous space",
     ),
     Void.SETTING_CHANGED: VoidRule(
         "something else changed a setting during a run",

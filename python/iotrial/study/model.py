@@ -36,6 +36,7 @@ from iotrial.study.schema import (
     StudyName,
     one_of,
 )
+from iotrial.units import parse_size
 
 if TYPE_CHECKING:
     from iotrial.study.work import Work
@@ -390,6 +391,12 @@ class Study(Struct, frozen=True):
             *(s for factor in self.factors for level in factor.levels for s in level.settings),
             *self.fixed,
         )
+
+    @property
+    def file_sizes(self) -> tuple[int, ...]:
+        """The sizes of files in bytes that settings give, in place of the workloads' own."""
+        values = (setting.value for setting in self.settings if setting.knob == "file.size")
+        return tuple(int(value) if value.isdecimal() else parse_size(value) for value in values)
 
     @property
     def log(self) -> PlaceSpec | None:
