@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.diagnostics import diagnostic_sentences
 from iotrial.report.evidence import Typical, TypicalValues
-from iotrial.report.findings import is_screen, span_sentence, strength
+from iotrial.report.findings import is_screen, span_sentence, strength, without_interval
 from iotrial.report.interactions import (
     Adjusted,
     AtLevels,
@@ -242,7 +242,7 @@ def _cells(one: Split, key: str, values: TypicalValues | None) -> Iterator[CellR
     for at, effect in one.cells:
         name = f"with {named_level(escape(one.other), escape(at))}"
         size = interval(effect)
-        size = size.partition(" [")[0] if effect.low is None and effect.high is None else size
+        size = without_interval(size) if effect.low is None and effect.high is None else size
         yield CellRow(one.other, at, effect, name, size, _typical(one.main, key, values, (one.other, at)))
 
 
