@@ -230,12 +230,13 @@ def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = 
     single = len(comparisons) == 1 and not several and not alone
     numbers = interval_title(row.effect.scale for row in rows)
     levels = ["level", "reference"]
+    at = View.PAGE if exploratory else View.ALL
     if single:
         effect = rows[0].effect
         levels = [elided(escape(name), _LONGEST_LEVEL) for name in (effect.level, effect.reference)]
     columns = heads(
         Column(elided(comparisons.pop(), _LONGEST_COMPARISON) if single else "comparison", wide=True),
-        *(Column(name, right=True) for name in levels if measured),
+        *(Column(name, right=True, view=at) for name in levels if measured),
         f">{numbers}",
         Column("discovery" if exploratory else "p (anytime)", right=True, view=View.PAGE),
         Column("blocks", right=True, view=View.LONG),
@@ -523,10 +524,11 @@ def _controls(document: Document) -> Iterator[Section]:
         blocks.append(table(names, carried, title="Carry-over: does a run depend on the one before?"))
     lede = _CONTROLS_LEDE if document.controls else _NO_CONTROLS
     failed = not document.valid
+    suspected = any(one.carry_over.held for one in document.carry_over)
+    # a sentence below the effects says so of controls that have not failed
+    view = View.LONG if failed or suspected or not rows else View.PAGE
     blocks = blocks or [Note(_NO_CONTROLS, view=View.FULL)]
-    yield Section(
-        "Controls", tuple(blocks), id="controls", lede=lede, folded=True, open=failed, view=View.LONG
-    )
+    yield Section("Controls", tuple(blocks), id="controls", lede=lede, folded=True, open=failed, view=view)
 
 
 def _losses(document: Document) -> Iterator[Section]:
