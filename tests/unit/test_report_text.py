@@ -198,7 +198,7 @@ def test_a_table_that_fits_is_in_one_part() -> None:
     assert sum(line.startswith("metric") for line in wide(3)) == 1
 
 
-def changed(made: Document, number: int, condition: ConditionText) -> EvidenceRow:
+def changed(number: int, condition: ConditionText) -> EvidenceRow:
     """Return the row of a metric that rose from 100 at the reference to 100 + ``number``."""
     return EvidenceRow(
         "0444" if number else "0777",
@@ -219,19 +219,33 @@ def changed(made: Document, number: int, condition: ConditionText) -> EvidenceRo
 def test_a_change_has_its_old_and_new_value_where_it_is_clearest() -> None:
     made = document(all_equivalent())
     places = [made.effects[0].condition, made.effects[1].condition]
-    rows = [changed(made, number, place) for place, more in zip(places, (10, 30), strict=True) for number in (0, more)]
+    rows = [
+        changed(number, place) for place, more in zip(places, (10, 30), strict=True) for number in (0, more)
+    ]
     blocks = tuple(evidence_section(replace(made, evidence=tuple(rows))))
-    (line,) = [one for one in plain_lines(Report("", "", "", blocks), width=140) if "minor page faults" in one]
+    (line,) = [
+        one for one in plain_lines(Report("", "", "", blocks), width=140) if "minor page faults" in one
+    ]
     assert re.split(r"  +", line) == [
         "minor page faults", "0444", f"{places[1].text} and 1 more", "100", "▲ 130 (× 1.30)",
     ]  # fmt: skip
+
+
+def test_metered_energy_is_never_left_out_for_counters() -> None:
+    made = document(all_equivalent())
+    place = made.effects[0].condition
+    metrics = [*(f"counter_{number}" for number in range(20)), "energy_metered"]
+    rows = [replace(changed(moved, place), metric=metric) for metric in metrics for moved in (0, 10)]
+    blocks = tuple(evidence_section(replace(made, evidence=tuple(rows))))
+    lines = [line for line in plain_lines(Report("", "", "", blocks), width=140) if "▲ 110" in line]
+    assert "energy, by the meter" in lines[0]
 
 
 def test_the_changes_that_are_left_out_are_counted() -> None:
     made = document(all_equivalent())
     place = made.effects[0].condition
     metrics = [f"counter_{number}" for number in range(20)]
-    rows = [replace(changed(made, moved, place), metric=metric) for metric in metrics for moved in (0, 10)]
+    rows = [replace(changed(moved, place), metric=metric) for metric in metrics for moved in (0, 10)]
     blocks = tuple(evidence_section(replace(made, evidence=tuple(rows))))
     lines = plain_lines(Report("", "", "", blocks), width=140)
     assert sum("▲ 110" in line for line in lines) == 12

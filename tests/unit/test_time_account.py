@@ -114,7 +114,9 @@ def with_account(spent_s: dict[str, float]) -> Document:
 def test_a_report_has_a_table_whose_shares_are_of_the_sum_and_an_old_trial_has_none() -> None:
     new = with_account({"timed work": 30.0, "store": 10.0})
     cells = re.sub(r"<[^>]+>|\s", " ", html_report(new).partition("Where the time went")[2]).split()
-    assert " ".join(cells).startswith("part seconds share timed work 30.0 75 % store 10.0 25 % all 40.0 100 %")
+    assert " ".join(cells).startswith(
+        "part seconds share timed work 30.0 75 % store 10.0 25 % all 40.0 100 %"
+    )
     assert json.loads(json.dumps(report_json(new)))["trial"]["time_spent"] == {
         "timed work": 30.0,
         "store": 10.0,

@@ -38,6 +38,7 @@ _LEVEL_LEDE = (
     "activity on the machine."
 )
 _MOST_ON_SCREEN = 3
+_ENERGY = "energy"
 #: changes in the table; the rest is folded on a page
 _MOST_CHANGES = 12
 #: most conditions with a list of requests
@@ -71,8 +72,8 @@ def evidence_notes(document: Document) -> Iterator[Note]:
 def _changes(document: Document) -> dict[tuple[str, str, str, str], list[EvidenceRow]]:
     """Return what changed with the treatment, without the primary responses: its rows, one for each condition.
 
-    Keys are metric, direction, treatment and group. The order is that in which they explain an effect: counters say more
-    about the mechanism than other timings, and system-wide metrics say less; what changed in more conditions is first.
+    Keys are metric, direction, treatment and group. Energy is first, since it is a cost of its own. Then counters: they say
+    more about the mechanism than other timings, and system-wide metrics say less; what changed in more conditions is first.
     """
     primary = {row.effect.response for row in document.primary}
     found: dict[tuple[str, str, str, str], list[EvidenceRow]] = {}
@@ -80,8 +81,12 @@ def _changes(document: Document) -> dict[tuple[str, str, str, str], list[Evidenc
         if row.moved and not row.is_reference and row.metric not in primary:
             found.setdefault((row.metric, row.moved, row.treatment, row.group), []).append(row)
     timed = {row.metric for row in document.evidence if row.unit in TIME_UNITS}
-    order = sorted(found, key=lambda key: (is_system_wide(key[0]), key[0] in timed, -len(found[key])))
-    return {key: found[key] for key in order}
+
+    def rank(key: tuple[str, str, str, str]) -> tuple[bool, bool, bool, int]:
+        metric = key[0]
+        return not metric.startswith(_ENERGY), is_system_wide(metric), metric in timed, -len(found[key])
+
+    return {key: found[key] for key in sorted(found, key=rank)}
 
 
 def _requests(document: Document) -> Iterator[str]:
@@ -175,13 +180,17 @@ def _marked(row: EvidenceRow, way: str, reference: float | None) -> Words:
 
 def _changed(document: Document, changes: Iterable[Sequence[EvidenceRow]]) -> Table:
     """Build a table of changes: the values at the reference and at the setting, where the change is clearest."""
-    before = {(row.condition.key, row.metric, row.group): row for row in document.evidence if row.is_reference}
+    before = {
+        (row.condition.key, row.metric, row.group): row for row in document.evidence if row.is_reference
+    }
     several = len({row.condition.key for row in document.evidence}) > 1
-    rows = []
+    rows: list[tuple[Cell, ...]] = []
     for found in changes:
         row = max(found, key=lambda one: one.e_value)
         reference = before.get((row.condition.key, row.metric, row.group))
-        old, known = ("–", None) if reference is None else (amount(reference.value, reference.unit), reference.value)
+        old, known = (
+            ("–", None) if reference is None else (amount(reference.value, reference.unit), reference.value)
+        )
         more = f" and {len(found) - 1} more" if len(found) > 1 else ""
         place = (f"{row.condition.text}{more}",) * several
         new = _marked(row, row.moved or "", known)

@@ -384,9 +384,7 @@ def split_span(split: Split, where: str) -> str:
     main, other = split.main, label(split.other)
     ordered = sorted(split.cells, key=lambda cell: cell[1].value or 0.0)
     ends = sorted((ordered[0], ordered[-1]), key=lambda cell: -_strength(cell[1]))
-    least, most = (
-        f"{cell_size(one, brief=True)} with {named_level(other, label(at))}" for at, one in ends
-    )
+    least, most = (f"{cell_size(one, brief=True)} with {named_level(other, label(at))}" for at, one in ends)
     name = named_level(label(main.factor), label(main.level))
     return f"{name} vs {label(main.reference)}{where}: {least} to {most}"
 
