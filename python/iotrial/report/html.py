@@ -54,7 +54,7 @@ _COPIED = re.compile(r"(<pre>.*?</pre>|<style>.*?</style>|<script>.*?</script>)"
 def html(make: Callable[[int], Report]) -> str:
     """Render the report that ``make`` builds for a number of conditions to draw, in at most ``LARGEST_PAGE`` bytes.
 
-    If it is too large, tables are cut first, then figures. Data of figures are added up to ``LARGEST_WITH_DATA`` bytes.
+    If it is too large, tables are cut first, then figures. The data of figures get the room below ``WITH_DATA``.
     """
     reports: dict[int, Report] = {}  # figures need not be redrawn for a shorter table
     for most_rows, most_panels in ATTEMPTS:
@@ -64,7 +64,7 @@ def html(make: Callable[[int], Report]) -> str:
         size = len(page.text(room=0).encode("utf-8", "replace"))
         if size <= LARGEST_PAGE:
             break
-    return page.text(room=min(LARGEST_PAGE, LARGEST_WITH_DATA) - size)
+    return page.text(room=WITH_DATA - size)
 
 
 class _Page:
@@ -145,8 +145,8 @@ def _template() -> Template:
 
 #: limit of a whole page, in bytes
 LARGEST_PAGE = 5_000_000
-#: the data of figures make no page larger than this, in bytes; --figures writes what is left out
-LARGEST_WITH_DATA = 400_000
+#: bytes up to which the numbers behind figures are put into the page
+WITH_DATA = 400_000
 #: a table with more bytes is compressed
 _LARGEST_PLAIN = 65_536
 
