@@ -185,8 +185,9 @@ def _best(document: Document, factor: Factor, named: Collection[str]) -> tuple[_
             continue
         effects = [one for row in rows for one in row.answers]
         cells: dict[str, dict[str, list[Effect]]] = {}
-        for cell in (cell for row in rows for cell in row.cells if cell.effect.kind == "cell"):
-            cells.setdefault(cell.other, {}).setdefault(cell.at, []).append(cell.effect)
+        for cell in (cell for row in rows for cell in row.own_cells):
+            other, at = cell.at or ("", "")
+            cells.setdefault(other, {}).setdefault(at, []).append(cell.effect)
         is_named = factor.name in named or any(setting_is_named(s, named) for s in level.settings)
         reason = _reason_against(document, effects, is_named=is_named)
         if reason is None:
