@@ -15,6 +15,8 @@ from store_examples import filled
 from iotrial.report.document import Document
 from iotrial.report.jsonreport import report_json
 from iotrial.report.render import html_report
+from iotrial.report.text import plain_lines
+from iotrial.report.trial_blocks import trial_report
 from iotrial.runner.time_account import Part, TimeAccount
 from iotrial.store import Store
 from iotrial.store.event_records import TIME_SPENT
@@ -121,6 +123,8 @@ def test_a_report_has_a_table_whose_shares_are_of_the_sum_and_an_old_trial_has_n
         "timed work": 30.0,
         "store": 10.0,
     }
+    full = "\n".join(plain_lines(trial_report(new), width=100))
+    assert "Where the time went: timed work 75 %, store 25 %." in full
     old = with_account({})
     assert "Where the time went" not in html_report(old)
     assert "time_spent" not in report_json(old)["trial"]

@@ -116,6 +116,8 @@ _MOST_ROWS_OPEN = 12
 #: effects on other responses in the full text; a page and --json have all
 _MOST_EXPLORATORY = 12
 _MOST_LISTED = 200
+#: parts of a trial's time that the full text names
+_MOST_PARTS = 5
 _MOST_ALIASES = 24
 
 
@@ -613,6 +615,9 @@ def _time_spent(document: Document) -> Iterator[Section]:
     ]
     rows.append(("all", f"{total_s:,.1f}", percent(1.0)))
     title = "Where the time went"
+    largest = sorted(spent_s.items(), key=lambda part: -part[1])[:_MOST_PARTS]
+    line = ", ".join(f"{escape(part)} {percent(seconds / total_s)}" for part, seconds in largest)
+    yield Note(f"{title}: {line}.", view=View.FULL)
     yield Section(
         title,
         (table(("part", ">seconds", ">share"), rows),),
