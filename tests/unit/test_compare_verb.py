@@ -80,7 +80,7 @@ def test_without_a_store_packed_trials_are_compared(
         (["1"], "two or more trials"),
         (["1", "1"], "is given twice"),
         (["last", "2"], "is given twice"),
-        ([SLOW[:12], "2"], "is given twice"),
+        ([SLOW[:12], "2"], "named twice"),
         (["1", "{packed}", "2"], "is given twice"),
         (["1", "7"], "7"),
         (["1", "nowhere.iotrial"], "nowhere.iotrial"),
