@@ -604,7 +604,7 @@ def _diagnostics(document: Document) -> Iterator[Section]:
     yield Section("Diagnostics", blocks, id="diagnostics", lede=lede, folded=True, view=View.PAGE)
 
 
-def _time_spent(document: Document) -> Iterator[Section]:
+def _time_spent(document: Document) -> Iterator[Block]:
     """Yield the table of where the time went; nothing for a trial that did not record it."""
     spent_s = document.data.time_spent
     total_s = sum(spent_s.values())
