@@ -627,7 +627,7 @@ def _time_spent(document: Document) -> Iterator[Block]:
     )
 
 
-def _plan(document: Document) -> Iterator[Section]:
+def _plan(document: Document) -> Iterator[Block]:
     header, design = document.trial.header, document.design
     more: list[Block] = []
     if design is not None and len(design.factors) > 1:
