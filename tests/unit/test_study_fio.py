@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -22,6 +23,7 @@ from iotrial.study.reader import load, read_study
 from iotrial.study.schema import Problem
 from iotrial.study.trust import demands
 from iotrial.study.work import work_of
+from iotrial.workloads import fio
 from iotrial.workloads.fio import FioWork, Pick
 from iotrial.workloads.fio_job import (
     HARMLESS,
@@ -516,6 +518,34 @@ def test_processors_that_are_not_here_are_refused(lines: str, tmp_path: Path) ->
     work = work_of(FioWork, {"job": job, "pick": ["read.iops"]})
     with pytest.raises(RequestError, match=f"{lines}, but the last"):
         work.check_to_run((), (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("version", "lines", "refused"),
+    [
+        ("fio-3.33", "io_submit_mode=offload\niodepth=32", True),
+        ("fio-3.41-7-gabc", "io_submit_mode=offload\niodepth=2", True),
+        ("fio-3.42", "io_submit_mode=offload\niodepth=32", False),
+        ("fio-4.0", "io_submit_mode=offload\niodepth=32", False),
+        ("fio-3.33", "io_submit_mode=offload", False),
+        ("fio-3.33", "io_submit_mode=inline\niodepth=32", False),
+    ],
+)
+def test_submit_threads_are_refused_to_a_fio_that_hangs_when_it_starts_them(
+    version: str, lines: str, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed = {"--version": f"{version}\n", "--enghelp": "Available IO engines:\npsync\n"}
+    monkeypatch.setattr(
+        fio,
+        "_fio",
+        lambda words, _text, _user: subprocess.CompletedProcess(words, 0, printed.get(words[0], ""), ""),
+    )
+    work = work_of(FioWork, {"job": f"[a]\nsize=4k\n{lines}\n", "pick": ["read.iops"]})
+    if refused:
+        with pytest.raises(RequestError, match=f'{version} often hangs at the start of job "a"'):
+            work.check_to_run((), (os.getuid(), os.getgid()))
+    else:
+        work.check_to_run((), (os.getuid(), os.getgid()))
 
 
 @pytest.mark.parametrize(

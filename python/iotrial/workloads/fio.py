@@ -423,6 +423,7 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
                     raise RequestError(message, hint="set timeout of the workload, or runtime in the job")
             if user is not None and engines:
                 _check_here(jobs)
+                _check_offload(jobs, user)
                 _check_accepted(job, jobs, engines, user)
 
     def as_root(self) -> bool:
@@ -440,6 +441,21 @@ def _check_accepted(job: str, jobs: Sequence[Job], engines: Sequence[str], user:
         if ":" not in engine and engine not in engines:
             message = f'the fio installed here has no ioengine "{escape(engine[:40])}" (job "{escape(one.name[:40])}")'
             raise RequestError(message, hint=f"it has: {', '.join(engines[3:])}")
+
+
+def _check_offload(jobs: Sequence[Job], user: tuple[int, int]) -> None:
+    """Refuse worker threads to a fio that often hangs while it starts them. Raises RequestError.
+
+    Source: fio commit 736c2015, first in fio 3.42. A single worker (iodepth=1) was not seen to hang.
+    """
+    for job in jobs:
+        if job.options.get("io_submit_mode") != "offload" or job.options.get("iodepth", "1") == "1":
+            continue
+        version = _fio(["--version"], "", user).stdout.strip()
+        found = re.fullmatch(r"fio-([0-9]+)\.([0-9]+).*", version)
+        if found and (int(found[1]), int(found[2])) < (3, 42):
+            message = f'{version} often hangs at the start of job "{escape(job.name[:40])}" with io_submit_mode=offload'
+            raise RequestError(message, hint="use fio 3.42 or later, iodepth=1, or io_submit_mode=inline")
 
 
 def _check_here(jobs: Sequence[Job]) -> None:
