@@ -309,15 +309,17 @@ class _Printer:
                 min(width, head.least) if head.right and head.least else width
                 for head, width in zip(heads, widths, strict=True)
             ]
+        words = [max([3, *map(cell_len, map(str.rstrip, _JOINED.findall(head.name)))]) for head in heads]
+        least = [max(head.least or _NARROWEST, word) for head, word in zip(heads, words, strict=True)]
         while sum(widths) > room:
-            narrowed = [
-                p for p, head in enumerate(heads) if head.wide and widths[p] > (head.least or _NARROWEST)
-            ]
-            narrowed = narrowed or [p for p, width in enumerate(widths) if width > 3]
+            narrowed = [p for p, head in enumerate(heads) if head.wide and widths[p] > least[p]]
+            if not narrowed:
+                least = words if any(map(int.__gt__, widths, words)) else [3] * len(widths)
+                narrowed = [p for p, width in enumerate(widths) if width > least[p]]
             if not narrowed:
                 break
             widest = max(narrowed, key=widths.__getitem__)
-            widths[widest] = max(3, widths[widest] - max(1, (sum(widths) - room) // 4))
+            widths[widest] = max(least[widest], widths[widest] - max(1, (sum(widths) - room) // 4))
         return widths
 
     def _row(
