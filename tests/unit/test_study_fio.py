@@ -520,6 +520,34 @@ def test_processors_that_are_not_here_are_refused(lines: str, tmp_path: Path) ->
         work.check_to_run((), (0, 0))
 
 
+@pytest.mark.skipif(not shutil.which("fio") or not shutil.which("fincore"), reason="needs fio and fincore")
+@pytest.mark.parametrize("lines", ["rw=randread", "rw=read", "rw=randrw\n[n]\nioengine=null\nrw=write"])
+def test_the_run_before_a_warm_one_reads_whole_files(lines: str, tmp_path: Path) -> None:
+    limits = "time_based\nruntime=200ms\nrate_iops=20\ninvalidate=0"
+    work = work_of(
+        FioWork, {"job": f"[a]\nfilename=f\nsize=4m\n{limits}\n{lines}\n", "pick": ["jobs.a.usr_cpu"]}
+    )
+    (tmp_path / "f").write_bytes(bytes(4 << 20))
+    with (tmp_path / "f").open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    job = work.warming({"stdin": f"[global]\ndirectory=.\n{work.job}\n"})
+    subprocess.run(
+        ["fio", "-"], input=str(job["stdin"]), cwd=tmp_path, stdout=subprocess.DEVNULL, text=True, check=True
+    )
+    line = ["fincore", "--noheadings", "--bytes", "--output", "RES", "f"]
+    assert (
+        int(subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=True).stdout) == 4 << 20
+    )
+
+
+def test_files_that_a_job_only_writes_are_not_read_before() -> None:
+    work = work_of(
+        FioWork, {"job": "[a]\nsize=4k\nrw=write\n[b]\nsize=4k\nrw=read\n", "pick": ["jobs.a.usr_cpu"]}
+    )
+    assert work.warming({"stdin": work.job}) == {"stdin": work.job}
+
+
 @pytest.mark.parametrize(
     ("version", "lines", "refused"),
     [

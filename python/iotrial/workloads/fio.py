@@ -392,6 +392,15 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
     def warm(self, state: str) -> int:
         return 1 if state == "warm" else 0  # fio evicts files that it has laid out
 
+    def warming(self, job: Mapping[str, object]) -> Mapping[str, object]:
+        """Let fio read whole files first: one run of random reads for a time leaves parts of them out."""
+        text = str(job["stdin"])
+        if not all(
+            "read" in one.ways for one in jobs_of(text) if one.options.get("ioengine", "") not in NO_FILES
+        ):
+            return job  # a file that is only written may not be there to be read
+        return {**job, "stdin": text.replace("[global]\n", "[global]\npre_read=1\n", 1)}
+
     def never_root(self) -> bool:
         return self.several
 
