@@ -204,7 +204,7 @@ QUESTIONS = (
     Question(
         "sparse",
         "Does cp take longer if it looks for holes?",
-        "none: our own question",
+        "our own",
         "-L sparse never,always",
         "cp --sparse={sparse} big.bin {out}/copy",
         ("rm -f copy", "rm -f copy"),
@@ -213,7 +213,7 @@ QUESTIONS = (
     Question(
         "jobs",
         "Do two processes read a cold tree faster than one?",
-        "none: our own question",
+        "our own",
         "-L jobs 1,2 --cache cold",
         "sh -c 'find src -type f -print0 | xargs -0 -n 100 -P {jobs} md5sum'",
         ("true", "true"),
@@ -223,7 +223,7 @@ QUESTIONS = (
     Question(
         "copy",
         "Is a pipe of two tars faster than cp -a?",
-        "none: our own question",
+        "our own",
         "--command 'tar cf - src | tar xf - -C {out}'",
         "cp -a src {out}",
         ("rm -rf to; mkdir to", "rm -rf to; mkdir to"),
@@ -232,7 +232,7 @@ QUESTIONS = (
     Question(
         "dsync",
         "What does a sync of every block cost, against one at the end?",
-        "none: our own question",
+        "our own",
         "-L how conv=fdatasync,oflag=dsync",
         "dd if=/dev/zero of={out}/file bs=256k count=64 {how}",
         ("rm -f file", "rm -f file"),
@@ -241,7 +241,7 @@ QUESTIONS = (
     Question(
         "pressure",
         "Does vfs_cache_pressure=50 make git status faster?",
-        "none: our own question",
+        "our own",
         "vm.vfs_cache_pressure=100,50",
         "git -C repo status",
         ("sysctl -qw vm.vfs_cache_pressure=100", "sysctl -qw vm.vfs_cache_pressure=50"),
