@@ -670,7 +670,7 @@ def test_a_saved_study_runs_like_any_other(state: Path, service: Service, tmp_pa
 
 
 def test_a_pilot_says_nothing_about_the_settings(state: Path, service: Service) -> None:
-    words = service.words("--pilot", "--blocks", "10", "--window", "6 s")
+    words = service.words("--pilot", "--blocks", "10", "--window", "2 s")
     done = iotrial("live", *words)
     assert "washout:" in done.stdout
     # Either may come of noise; what a pilot finds is tested where the truth is known.

@@ -221,6 +221,25 @@ def races(rng: Rng, scale: float) -> str:
     return "\n".join(lines)
 
 
+def equal_races(rng: Rng, scale: float) -> str:
+    """Return the table of races where all settings are equal: how many recommend another than today's, and how many none."""
+    trials = max(4, round(2.6 * TRIALS * scale))
+    lines = [
+        f"**Races of equal settings, {trials} a cell; margin 5 %, alpha 5 %, a run scatters by {SCATTER:.0%}**",
+        "",
+        "| noise | 8 settings: wrong | no answer | 16 settings: wrong | no answer |",
+        "|---|---|---|---|---|",
+    ]
+    for name, noise in NOISES.items():
+        cells = []
+        for arms in (8, 16):
+            effects = sets(arms)["all equal"]
+            picks = [_raced(rng, noise, effects).pick for _ in range(trials)]
+            cells += [str(sum(_wrong(effects, pick) for pick in picks)), str(picks.count(None))]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def _binary(rng: Rng, settings: int, each: float | None) -> Floats:
     """Return the effects of all combinations of two-level settings, in the logarithm.
 

@@ -9,7 +9,7 @@ So residency is supporting evidence only.
 from __future__ import annotations
 
 from iotrial.errors import RequestError, UnsupportedLevel
-from iotrial.lab.knob import RunContext, a_lab
+from iotrial.knobs.knob import RunContext, a_lab
 from iotrial.stats.voids import Void
 
 ON_A_DISK = ("cold-files", "cold-data", "cold-system", "warm", "as-is")
@@ -43,7 +43,7 @@ def resolve(state: str, lab: str) -> str:
     if state not in states:
         raise UnsupportedLevel(
             f'cache state "{state}": {a_lab(lab)} cannot prepare it',
-            hint="it has: cold, " + ", ".join(states),
+            hint="known: cold, " + ", ".join(states),
         )
     return state
 

@@ -1,5 +1,4 @@
-"""Finds every knob in ``iotrial.lab.knobs`` and every object in ``iotrial.lab.objects``. To add one, add a module (or a
-class) there."""
+"""Finds all knobs and all kinds of lab objects. To add one, add it to ``iotrial.knobs`` or ``iotrial.lab.objects``."""
 
 from __future__ import annotations
 
@@ -7,11 +6,9 @@ from functools import cache
 
 import iotrial.lab.knobs
 import iotrial.lab.objects
-from iotrial.errors import RequestError, UnknownName
-from iotrial.knobs.block import DeviceFile
+from iotrial.errors import RequestError, UnknownName, unknown
 from iotrial.knobs.declaration import declarations, named_classes
-from iotrial.lab.knob import Knob
-from iotrial.lab.knobs.block_queue import DeviceFileKnob
+from iotrial.knobs.knob import Knob
 from iotrial.lab.object import LabObject
 from iotrial.study.model import Setting
 
@@ -19,8 +16,8 @@ from iotrial.study.model import Setting
 @cache
 def knobs() -> dict[str, Knob]:
     """Return all knobs by name."""
-    rows = {row.name: DeviceFileKnob(row) for row in declarations().values() if isinstance(row, DeviceFile)}
-    return dict(sorted({**named_classes(iotrial.lab.knobs, Knob), **rows}.items()))  # type: ignore[type-abstract]
+    whole = {name: found for name, found in declarations().items() if isinstance(found, Knob)}
+    return dict(sorted({**whole, **named_classes(iotrial.lab.knobs, Knob)}.items()))  # type: ignore[type-abstract]
 
 
 @cache
@@ -42,7 +39,5 @@ def check_options(setting: Setting) -> None:
     known = knob(setting.knob).option
     for key, _ in setting.options:
         if key != known:
-            raise RequestError(
-                f'knob {setting.knob}: no option "{key}"',
-                hint=f"it has: {known}" if known else "it has no options",
-            )
+            message, hint = unknown("option", key, [known] if known else [], where=f"knob {setting.knob}")
+            raise RequestError(message, hint=hint)

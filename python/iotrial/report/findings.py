@@ -51,6 +51,8 @@ _TOO_WIDE = "budget_spent"
 _MOST_CLAUSES = 2
 _MOST_LABELS = 3
 _INTERVAL = re.compile(r" \[[^\[\]]*\]")
+#: the beginning of a size in words that is not needed where the level is named before
+_VERB = re.compile(r"^(?:it (?:takes|is|reaches) (?:an? )?|by )")
 _EQUIVALENT_WORDS = {Conclusion.EQUIVALENT.words, Conclusion.EQUIVALENT_TYPICALLY.words}
 
 
@@ -215,13 +217,13 @@ def _counts(effects: Sequence[Effect]) -> str:
 def _most(effects: Sequence[Effect], conditions: Conditions, *, named: bool = True) -> str:
     """Return e.g. "; most: mode 0444 takes 47 % less time than 0777 (cache cold)"; a plain effect before a probable one.
 
-    Not ``named``: "; most: -47 % (cache cold)".
+    Not ``named``: "; most: 47 % less time (cache cold)".
     """
     loud = [effect for effect in effects if effect.verdict not in QUIET]
     if not loud:
         return ""
     most = max(loud, key=lambda one: (not one.conclusion.probable, strength(one)))
-    size = effect_of(most) if named else size_of(most)
+    size = effect_of(most) if named else _VERB.sub("", size_in_words(most))
     return f"; most: {without_interval(size)}{conditions.of_effect(most).behind}"
 
 
@@ -251,10 +253,12 @@ def effect_of(effect: Effect) -> str:
 
 
 def _span(effects: Sequence[Effect]) -> str:
-    """Return e.g. "time -57 % to -42 %", "2.1 to 12 times as fast"; of one effect with its interval."""
+    """Return e.g. "time -57 % to -42 %", "2.1 to 12 times as fast": in percent the lowest first, in times the smallest."""
     ordered = sorted(effects, key=lambda effect: effect.value or 0.0)
-    ends = ordered[0], ordered[-1]
+    ends: tuple[Effect, ...] = (ordered[0], ordered[-1])
     times = any(effect.scale is Scale.LOG and percent_numbers(effect) is None for effect in ends)
+    if times:
+        ends = tuple(sorted(ends, key=lambda effect: abs(log(effect.value or 1.0))))
     noun = "" if times else {Kind.TIME: "time ", Kind.RATE: "rate "}.get(kind_of(ordered[0]), "")
     least, most = (without_interval(size_of(effect, times=times)) for effect in ends)
     if least == most:

@@ -26,7 +26,7 @@ from iotrial.decoding import decode
 from iotrial.documents import JsonObject
 from iotrial.durable import Damage, DamageError, read_each, read_own, sealed, sync_folder
 from iotrial.errors import IotrialError, KnobError, LabError, RequestError
-from iotrial.lab.knobs.setting import chosen_word
+from iotrial.knobs.kernel_file import chosen_word
 from iotrial.lab.lock import Busy
 from iotrial.polling import attempts
 from iotrial.store.states import ProcessIdentity, end_hung, identity, is_alive

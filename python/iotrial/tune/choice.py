@@ -17,7 +17,7 @@ from iotrial.documents import JsonObject, Labels
 from iotrial.errors import RequestError
 from iotrial.knobs.declaration import Consequence, Safety, consequence_of
 from iotrial.knobs.filesystem import MountAtime
-from iotrial.knobs.machine import Sysctl
+from iotrial.knobs.sysctl import Sysctl
 from iotrial.report.best import Advice, advised, described, evidence_of_settings
 from iotrial.report.conditions import EVERYWHERE
 from iotrial.report.durability import level_verdict, measured_risks

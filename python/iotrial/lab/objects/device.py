@@ -11,10 +11,10 @@ import errno
 import json
 
 from iotrial.errors import IotrialError, MissingTool, TargetError
+from iotrial.knobs.knob import Undone
 from iotrial.lab import disk_identity
 from iotrial.lab.guard import BLOCK_BYTES, Disk
 from iotrial.lab.journal import Entry, Journal
-from iotrial.lab.knob import Undone
 from iotrial.lab.object import LabObject
 from iotrial.lab.target import Target
 from iotrial.polling import attempts
@@ -123,9 +123,7 @@ class LabDevice(LabObject):
         try:
             done = target.run(["wipefs", "--no-act", "--json", descriptor])
         except TargetError as error:
-            raise MissingTool(
-                "cannot look for signatures: wipefs is not installed", hint="apt-get install util-linux"
-            ) from error
+            raise MissingTool.program("device lab", "wipefs", "util-linux") from error
         if done.exit_status != 0:
             raise TargetError(f"looking for signatures: {done.stderr.strip()}")
         found = json.loads(done.stdout)["signatures"] if done.stdout.strip() else []
