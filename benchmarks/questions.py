@@ -1,4 +1,4 @@
-"""Questions that people asked in public, each answered by one line of `iotrial try` and by a plain loop.
+"""Questions, most of them asked in public, each answered by one line of `iotrial try` and by a plain loop.
 
     python benchmarks/questions.py                # as root, half an hour, alone on the machine; prints the log in Markdown
     python benchmarks/questions.py atime zstd     # only these
@@ -28,13 +28,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 PAIRS = 12
-SYSCTLS = ("dirty_ratio", "dirty_bytes", "swappiness")
+SYSCTLS = ("dirty_ratio", "dirty_bytes", "swappiness", "vfs_cache_pressure")
 SYSFS = "/sys/block/$DEV/queue"
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """``asked`` in public at ``source``; ``options`` of `iotrial try` before the command.
+    """``asked`` at ``source``; ``options`` of `iotrial try` before the command.
 
     ``by_hand`` are two lines of sh that set the two levels, with $DIR and $DEV; ``commands`` are the lines that are timed
     then, one for both levels or one each.
@@ -201,6 +201,52 @@ QUESTIONS = (
         ("sysctl -qw vm.swappiness=60", "sysctl -qw vm.swappiness=10"),
         ("md5sum big.bin",),
     ),
+    Question(
+        "sparse",
+        "Does cp take longer if it looks for holes?",
+        "our own",
+        "-L sparse never,always",
+        "cp --sparse={sparse} big.bin {out}/copy",
+        ("rm -f copy", "rm -f copy"),
+        ("cp --sparse=never big.bin copy", "cp --sparse=always big.bin copy"),
+    ),
+    Question(
+        "jobs",
+        "Do two processes read a cold tree faster than one?",
+        "our own",
+        "-L jobs 1,2 --cache cold",
+        "sh -c 'find src -type f -print0 | xargs -0 -n 100 -P {jobs} md5sum'",
+        ("true", "true"),
+        tuple(f"find src -type f -print0 | xargs -0 -n 100 -P {jobs} md5sum" for jobs in (1, 2)),
+        cold=True,
+    ),
+    Question(
+        "copy",
+        "Is a pipe of two tars faster than cp -a?",
+        "our own",
+        "--command 'tar cf - src | tar xf - -C {out}'",
+        "cp -a src {out}",
+        ("rm -rf to; mkdir to", "rm -rf to; mkdir to"),
+        ("cp -a src to", "tar cf - src | tar xf - -C to"),
+    ),
+    Question(
+        "dsync",
+        "What does a sync of every block cost, against one at the end?",
+        "our own",
+        "-L how conv=fdatasync,oflag=dsync",
+        "dd if=/dev/zero of={out}/file bs=256k count=64 {how}",
+        ("rm -f file", "rm -f file"),
+        tuple(f"dd if=/dev/zero of=file bs=256k count=64 {how}" for how in ("conv=fdatasync", "oflag=dsync")),
+    ),
+    Question(
+        "pressure",
+        "Does vfs_cache_pressure=50 make git status faster?",
+        "our own",
+        "vm.vfs_cache_pressure=100,50",
+        "git -C repo status",
+        ("sysctl -qw vm.vfs_cache_pressure=100", "sysctl -qw vm.vfs_cache_pressure=50"),
+        ("git -C repo status",),
+    ),
 )
 
 
@@ -323,7 +369,7 @@ def head() -> str:
     model = next(
         x for x in Path("/proc/cpuinfo").read_text().splitlines() if x.startswith("model name")
     ).partition(": ")[2]
-    return f"""# Public questions, each answered by one line
+    return f"""# Questions, each answered by one line
 
 Asked by `iotrial try` and by a plain loop of {PAIRS} pairs in random order ([questions.py](questions.py)); ext4 on a loop
 device, {os.cpu_count()} x {model}, Linux {platform.release()}, {datetime.now(UTC):%Y-%m-%d}. One trial each; what it

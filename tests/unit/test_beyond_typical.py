@@ -11,13 +11,15 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from report_fixtures import CONDITIONS, document, effect
+from report_fixtures import CONDITIONS, document, effect, study
 
 from iotrial.design.model import ArmKind, Term, TermKind
 from iotrial.report.blocks import View
+from iotrial.report.conditions import Conditions
 from iotrial.report.document import Document
 from iotrial.report.jsonreport import report_json
 from iotrial.report.render import markdown_report
+from iotrial.report.slow_runs import on_means
 from iotrial.stats.beyond_typical import FEWEST, mean_bounds, mean_ratio, slow_runs, which_slow
 from iotrial.stats.contrast import Contrasts, PairedRuns, Responses
 from iotrial.stats.model import (
@@ -361,3 +363,12 @@ def test_a_report_points_to_the_mean_where_its_ratio_is_another() -> None:
     assert any('statistic = "mean"' in line for line in document([one]).summary.details)
     same = replace(EQUIVALENT, mean_ratio=MeanRatio(1.01, 1.0, 0.4, differs=False))
     assert not any("statistic" in line for line in document([same]).summary.details)
+
+
+def test_a_mean_whose_printed_ratio_is_that_of_typical_runs_is_not_called_another() -> None:
+    wide = replace(EQUIVALENT, value=0.4041, low=0.2, high=0.6)
+    for mean, named in ((0.3962, False), (0.91, True)):
+        found = on_means(
+            [replace(wide, mean_ratio=MeanRatio(mean, 0.4041, 0.01, differs=True))], Conditions(study())
+        )
+        assert (found is not None) is named

@@ -256,6 +256,21 @@ def _check(seed: int) -> None:
         assert _words(found) - _words(before) or repeats, f"{where}: more numbers without a word"
 
 
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("pytest-benchmark.json", b'"data": [', b'"dta": ['),
+        ("own-crystaldiskmark.txt", b"[Write]\n", b"[Write]\xe7"),
+    ],
+)
+def test_results_that_damage_hides_are_named(name: str, old: bytes, new: bytes) -> None:
+    whole = (CORPUS / name).read_bytes()
+    assert old in whole
+    found, before = _read(name, whole.replace(old, new, 1)), _read(name, whole)
+    assert len(found.observations) < len(before.observations)
+    assert _words(found) - _words(before)
+
+
 @pytest.mark.parametrize("block", range(12))
 def test_damaged_files_give_an_error_or_numbers_of_the_file(block: int) -> None:
     for seed in range(block * 100, block * 100 + 100):

@@ -8,13 +8,15 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from report_fixtures import CONDITIONS, measured, study, trial
+from report_fixtures import CONDITIONS, effect, measured, study, trial
 
 from iotrial.report.conditions import Conditions
-from iotrial.report.evidence import EvidenceRow, gather, quartiles
+from iotrial.report.evidence import EvidenceRow, TypicalValues, gather, quartiles
 from iotrial.report.metrics import is_system_wide, unit_of, words_of
 from iotrial.stats.ebh import movements
+from iotrial.stats.model import Verdict
 from iotrial.store.model import RunRecord, TrialData
+from values import replace
 
 
 def of(numbers: dict[str, list[float]], metric: str = "read_ios") -> dict[str, tuple[float, str | None]]:
@@ -161,3 +163,25 @@ def test_quartiles_are_those_of_numpy_to_the_last_digit(scale: float) -> None:
     for count in range(1, 60):
         for values in (draw.lognormal(size=count) * scale, np.round(draw.normal(size=count) * 3)):
             assert quartiles(values) == tuple(np.quantile(values, (0.25, 0.75)))
+
+
+@pytest.mark.parametrize(
+    ("read", "written", "mib_per_s"),
+    [
+        (16 << 20, 16 << 20, 1600.0),  # cp, or dd from /dev/zero
+        (100 << 20, 0, 10_000.0),
+        (4096, 100 << 20, 10_000.0),
+        (1000, 1000, None),
+    ],
+)
+def test_bytes_that_are_read_and_written_count_once_in_a_rate(
+    read: float, written: float, mib_per_s: float | None
+) -> None:
+    row = next(row for row in rows_of(lambda _arm, _block: {"still": 1.0}) if row.treatment == "0444")
+    numbers = {"wall": 0.01, "work_read_bytes": read, "work_written_bytes": written}
+    rows = {("", metric): [replace(row, metric=metric, value=value)] for metric, value in numbers.items()}
+    values = TypicalValues(rows, {"0444": {"mode": "0444"}})
+    found = values.at("", effect(Verdict.SLOWER, 1.2, 1.1, 1.3), "0444")
+    assert found is not None
+    assert found.value == 0.01
+    assert found.rate == (None if mib_per_s is None else (pytest.approx(mib_per_s * 2**20), "bytes/s"))

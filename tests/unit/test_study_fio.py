@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -22,6 +23,7 @@ from iotrial.study.reader import load, read_study
 from iotrial.study.schema import Problem
 from iotrial.study.trust import demands
 from iotrial.study.work import work_of
+from iotrial.workloads import fio
 from iotrial.workloads.fio import FioWork, Pick
 from iotrial.workloads.fio_job import (
     HARMLESS,
@@ -516,6 +518,62 @@ def test_processors_that_are_not_here_are_refused(lines: str, tmp_path: Path) ->
     work = work_of(FioWork, {"job": job, "pick": ["read.iops"]})
     with pytest.raises(RequestError, match=f"{lines}, but the last"):
         work.check_to_run((), (0, 0))
+
+
+@pytest.mark.skipif(not shutil.which("fio") or not shutil.which("fincore"), reason="needs fio and fincore")
+@pytest.mark.parametrize("lines", ["rw=randread", "rw=read"])
+def test_the_run_before_a_warm_one_reads_whole_files(lines: str, tmp_path: Path) -> None:
+    limits = "time_based\nruntime=200ms\nrate_iops=20\ninvalidate=0"
+    work = work_of(
+        FioWork, {"job": f"[a]\nfilename=f\nsize=4m\n{limits}\n{lines}\n", "pick": ["jobs.a.usr_cpu"]}
+    )
+    (tmp_path / "f").write_bytes(bytes(4 << 20))
+    with (tmp_path / "f").open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    job = work.warming({"stdin": f"[global]\ndirectory=.\n{work.job}\n"})
+    subprocess.run(
+        ["fio", "-"], input=str(job["stdin"]), cwd=tmp_path, stdout=subprocess.DEVNULL, text=True, check=True
+    )
+    line = ["fincore", "--noheadings", "--bytes", "--output", "RES", "f"]
+    assert (
+        int(subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=True).stdout) == 4 << 20
+    )
+
+
+@pytest.mark.parametrize("other", ["rw=write", "rw=read\nioengine=null"])
+def test_files_that_a_job_does_not_read_are_not_read_before(other: str) -> None:
+    job = f"[a]\nsize=4k\nrw=read\n[b]\nsize=4k\n{other}\n"
+    work = work_of(FioWork, {"job": job, "pick": ["jobs.a.usr_cpu"]})
+    assert work.warming({"stdin": job}) == {"stdin": job}
+
+
+@pytest.mark.parametrize(
+    ("version", "lines", "refused"),
+    [
+        ("fio-3.33", "io_submit_mode=offload\niodepth=32", True),
+        ("fio-3.41-7-gabc", "io_submit_mode=offload\niodepth=2", True),
+        ("fio-3.42", "io_submit_mode=offload\niodepth=32", False),
+        ("fio-4.0", "io_submit_mode=offload\niodepth=32", False),
+        ("fio-3.33", "io_submit_mode=offload", False),
+        ("fio-3.33", "io_submit_mode=inline\niodepth=32", False),
+    ],
+)
+def test_submit_threads_are_refused_to_a_fio_that_hangs_when_it_starts_them(
+    version: str, lines: str, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed = {"--version": f"{version}\n", "--enghelp": "Available IO engines:\npsync\n"}
+    monkeypatch.setattr(
+        fio,
+        "_fio",
+        lambda words, _text, _user: subprocess.CompletedProcess(words, 0, printed.get(words[0], ""), ""),
+    )
+    work = work_of(FioWork, {"job": f"[a]\nsize=4k\n{lines}\n", "pick": ["read.iops"]})
+    if refused:
+        with pytest.raises(RequestError, match=f'{version} often hangs at the start of job "a"'):
+            work.check_to_run((), (os.getuid(), os.getgid()))
+    else:
+        work.check_to_run((), (os.getuid(), os.getgid()))
 
 
 @pytest.mark.parametrize(

@@ -222,7 +222,9 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         diagnostics=tuple(diagnostic_rows(analysis.diagnostics, conditions)),
         plan=plan_rows(data, design),
         machine=tuple(flattened({name: header.host[name] for name in header.host if name not in _NOT_SHOWN})),
-        lab=tuple(flattened(header.lab)),
+        lab=tuple(
+            flattened({name: fact for name, fact in header.lab.items() if name != "busy"})
+        ),  # on the screen
         rerun=rerun_command(trial),
         typed=rerun_command(trial, seeded=False),
         design=design,
@@ -494,7 +496,8 @@ def _assignment(header: TrialHeader) -> str:
     if header.study.in_windows:
         return "None: the service's own files are used, and stay what they are."
     if header.study.quick:
-        return "Those that the command itself chooses, or that were recorded."
+        recorded = any(workload.kind == "replay" for workload in header.study.workloads)
+        return "Those of the recording." if recorded else "Those that the command uses."
     shared = [w for w in header.study.workloads if w.work.pool == w.work.files]
     drawn = "The files of an arm are chosen at random from the seed in every block."
     if not shared:

@@ -276,7 +276,10 @@ class TypicalValues:
     def _rate(
         self, condition: str, effect: Effect, label: str, time: float, other: tuple[str, str] | None
     ) -> tuple[float, str] | None:
-        """Return the rate that runs recorded, else the bytes that the work read and wrote by the time of the whole run."""
+        """Return the rate that runs recorded, else the bytes read or written, whichever are more, by the time of the run.
+
+        Their sum would count a copy twice, and what comes from /dev/zero or through a pipe.
+        """
         if effect.unit != "s" or time <= 0:
             return None
         if rates := self._of_level(condition, "rate", effect.factor, label, other):
@@ -284,7 +287,7 @@ class TypicalValues:
         moved = 0.0
         for metric in ("work_read_bytes", "work_written_bytes"):
             if rows := self._of_level(condition, metric, effect.factor, label, other):
-                moved += math.fsum(row.value for row in rows) / len(rows)
+                moved = max(moved, math.fsum(row.value for row in rows) / len(rows))
         return (moved / time, "bytes/s") if effect.response == "wall" and moved >= _LEAST_BYTES else None
 
 

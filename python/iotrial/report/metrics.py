@@ -74,7 +74,7 @@ _WORDS = {
     "work_elsewhere_bytes": "bytes that the work read from or wrote to other devices",
     "work_dirtied_bytes": "bytes dirtied by the work",
     "work_undirtied_bytes": "dirty bytes of the work discarded",
-    "work_cache_hit_bytes": "bytes read from the page cache, at least",
+    "work_cache_hit_bytes": "bytes read by calls and not fetched from devices",
     "system_read_bytes": "bytes read from devices",
     "system_written_bytes": "bytes written to devices",
     "system_faults_major": "major page faults",

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from iotrial.report.conditions import Conditions
-from iotrial.report.notation import capitalised, counted, joined, percent, plain, some
+from iotrial.report.notation import capitalised, counted, joined, percent, some
 from iotrial.report.phrases import Kind, interval, interval_of, kind_of, label, level_name
 from iotrial.stats.model import Effect, Share, SlowRuns, Verdict
 from iotrial.study.model import MEAN, TYPICAL
@@ -122,13 +122,19 @@ def bounds(effects: Sequence[Effect]) -> str:
 
 def on_means(effects: Sequence[Effect], conditions: Conditions) -> str | None:
     """Return a sentence on comparisons in which means and typical runs have different ratios; None if there are none."""
-    found = [effect for effect in effects if _mean_differs(effect)]
+    named = []
+    found = []
+    for effect in filter(_mean_differs, effects):
+        mean, typical = _mean_run(effect), interval(effect)
+        if (
+            mean.partition(" [")[0] == typical.partition(" [")[0]
+        ):  # not different in the digits that are printed
+            continue
+        at = conditions.of_effect(effect).behind if len(effects) > 1 else ""
+        found.append(effect)
+        named.append(f"{level_name(effect)}{at} {mean}, typical runs {typical}")
     if not found:
         return None
-    named = []
-    for effect in found:
-        at = conditions.of_effect(effect).behind if len(effects) > 1 else ""
-        named.append(f"{level_name(effect)}{at} {_mean_run(effect)}, typical runs {interval(effect)}")
     what = "rate" if all(kind_of(effect) is Kind.RATE for effect in found) else "time"
     return (
         f"The mean {what} has another ratio than typical runs: {joined(some(named, _MOST_NAMED))}. "
@@ -171,16 +177,21 @@ def _mean_differs(effect: Effect) -> bool:
 
 
 def _mean_run(effect: Effect) -> str:
-    """Return the ratio of means with its interval; the plain ratio if nothing bounds it."""
+    """Return the ratio of means with its interval; the ratio alone if nothing bounds it."""
     means = effect.means
     if means is not None and means.ratio is not None and not (means.low is None and means.high is None):
         text = interval_of(effect, (means.ratio, means.low, means.high))
         return (
             f"{text} (runs over {means.cap:g} times the typical one count as that)" if means.capped else text
         )
+    ratio = means.ratio if effect.mean_ratio is None and means is not None else None
     if effect.mean_ratio is not None:
-        return plain(effect.mean_ratio.ratio)
-    return "?" if means is None or means.ratio is None else plain(means.ratio)
+        ratio = effect.mean_ratio.ratio
+    if ratio is None:
+        return "?"
+    return interval_of(effect, (ratio, effect.low, effect.high)).partition(" [")[
+        0
+    ]  # as many digits as typical runs
 
 
 def _slow(effect: Effect) -> SlowRuns:

@@ -295,13 +295,17 @@ class _Printer:
         """Return widths of the widest cells; if the sum is too large, narrow the widest columns of text."""
         widths = self._natural(heads, rows, indent=indent)
         room = self._width - len(_GAP) * (len(widths) - 1)
+        words = [max([3, *map(cell_len, map(str.rstrip, _JOINED.findall(head.name)))]) for head in heads]
+        least = [max(_NARROWEST, word) for word in words]
         while sum(widths) > room:
-            narrowed = [p for p, head in enumerate(heads) if head.wide and widths[p] > _NARROWEST]
-            narrowed = narrowed or [p for p, width in enumerate(widths) if width > 3]
+            narrowed = [p for p, head in enumerate(heads) if head.wide and widths[p] > least[p]]
+            if not narrowed:
+                least = words if any(map(int.__gt__, widths, words)) else [3] * len(widths)
+                narrowed = [p for p, width in enumerate(widths) if width > least[p]]
             if not narrowed:
                 break
             widest = max(narrowed, key=widths.__getitem__)
-            widths[widest] = max(3, widths[widest] - max(1, (sum(widths) - room) // 4))
+            widths[widest] = max(least[widest], widths[widest] - max(1, (sum(widths) - room) // 4))
         return widths
 
     def _row(

@@ -319,7 +319,7 @@ def _results(source: Source, program: _Program, unread: list[str]) -> Iterator[O
             part.update({named["name"]: named["value"]} if "name" in named else named)
         matches = [(result, result.pattern.fullmatch(line.strip())) for result in program.results]
         places, results = len(program.like.findall(line)), sum(match is not None for _, match in matches)
-        if not headings and (places > results if program.every else places and not results):
+        if places and (headings or (places > results if program.every else not results)):
             unread.append(f"{source.name}: line {at} ({label(line)[:60]})")
         for result, match in matches if not headings else ():
             if match is None:

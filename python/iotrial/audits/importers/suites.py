@@ -56,7 +56,10 @@ def _of_json(source: Source, row: dict[str, Any], unread: list[str]) -> Iterator
     condition = (("benchmark", label(row.get("run_name", row.get("name", "?")))),)
     stats = row.get("stats")
     if isinstance(stats, dict):  # pytest-benchmark, in seconds
-        for run, raw in enumerate(stats["data"] if isinstance(stats.get("data"), list) else ()):
+        data = stats.get("data")
+        if not isinstance(data, list):
+            unread.append(f"{source.name}: {label(row.get('name', '?'))} (no data)")
+        for run, raw in enumerate(data if isinstance(data, list) else ()):
             if (value := measured(raw)) is None:
                 unread.append(
                     f"{source.name}: {label(row.get('name', '?'))}, run {run + 1} ({label(raw)[:20]})"
