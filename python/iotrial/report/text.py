@@ -51,6 +51,8 @@ _JOINED = re.compile(r".+?(?:[-+=,:/ ]+|$)")
 #: of a command: quoted blanks do not end it
 _WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*"|['"])+""")
 _NARROWEST = 12
+#: wider than any terminal: such a column is not narrowed
+_WIDE = 1 << 20
 #: a table with narrower columns is printed in parts
 _LEGIBLE = 8
 _STYLES = {
@@ -296,16 +298,13 @@ class _Printer:
         widths = self._natural(heads, rows, indent=indent)
         room = self._width - len(_GAP) * (len(widths) - 1)
         words = [max([3, *map(cell_len, map(str.rstrip, _JOINED.findall(head.name)))]) for head in heads]
-        least = [max(_NARROWEST, word) for word in words]
-        while sum(widths) > room:
-            narrowed = [p for p, head in enumerate(heads) if head.wide and widths[p] > least[p]]
-            if not narrowed:
-                least = words if any(map(int.__gt__, widths, words)) else [3] * len(widths)
-                narrowed = [p for p, width in enumerate(widths) if width > least[p]]
-            if not narrowed:
-                break
-            widest = max(narrowed, key=widths.__getitem__)
-            widths[widest] = max(least[widest], widths[widest] - max(1, (sum(widths) - room) // 4))
+        text = [
+            max(_NARROWEST, word) if head.wide else _WIDE for head, word in zip(heads, words, strict=True)
+        ]
+        for least in (text, words, [3] * len(widths)):
+            while sum(widths) > room and (narrowed := [p for p, one in enumerate(widths) if one > least[p]]):
+                widest = max(narrowed, key=widths.__getitem__)
+                widths[widest] = max(least[widest], widths[widest] - max(1, (sum(widths) - room) // 4))
         return widths
 
     def _row(
