@@ -21,7 +21,7 @@ from iotrial.runner.planning import default_folder
 from iotrial.runner.resolve import resolve
 from iotrial.runner.same_disk import Machine, disks_under, shared, sharing
 from iotrial.runner.start import located_of
-from iotrial.store.model import shared_disks_in_words
+from iotrial.study.places import shared_disks_in_words
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 ON_A_DISK = Where(consent=Consent("/dev/sdx", "S-1234"))

@@ -24,10 +24,9 @@ from iotrial.runner.resolve import Resolved
 from iotrial.runner.same_disk import sharing
 from iotrial.runner.today import is_users_own, system_of, todays_values
 from iotrial.runner.trace_job import REPETITIONS, Counted, accounts
-from iotrial.store.model import shared_disks_in_words, today_in_words
 from iotrial.study import catalogue
 from iotrial.study.model import Holds, Setting, Study
-from iotrial.study.places import IN_PLACE
+from iotrial.study.places import IN_PLACE, shared_disks_in_words, today_in_words
 from iotrial.study.work import HasPrograms
 from iotrial.terminal import escape, escape_lines
 from iotrial.units import format_duration, format_percent

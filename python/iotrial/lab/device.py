@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Unpack
-from uuid import uuid4
 
 from iotrial.errors import IotrialError, LabError, TargetError
 from iotrial.knobs.knob import Undone
@@ -85,6 +84,8 @@ class DevicePlace(DiskPlace):
         disk, entry = self._disk, self._entry
         assert disk is not None
         assert entry is not None
+        from uuid import uuid4  # only here: a plan, which makes nothing, need not wait for it
+
         uuid = str(uuid4())
         self._entry = entry = LabDevice().making(self._journal, entry, uuid)
         window = self.target.call("device_window", device=disk.device, size=self._size)

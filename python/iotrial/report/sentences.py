@@ -83,15 +83,9 @@ from iotrial.stats.verdict import (
     is_rate,
     is_time,
 )
-from iotrial.store.model import (
-    StoredTrial,
-    TrialState,
-    busy_in_words,
-    objects_in,
-    shared_disks_in_words,
-    today_in_words,
-)
+from iotrial.store.model import StoredTrial, TrialState, objects_in
 from iotrial.study.model import DesignKind, Scale, Study, Workload
+from iotrial.study.places import busy_in_words, shared_disks_in_words, today_in_words
 from iotrial.terminal import escape
 from iotrial.units import format_duration, format_ratio
 from iotrial.workloads.live import LiveWork

@@ -45,10 +45,8 @@ from iotrial.store.model import (
     TrialData,
     TrialHeader,
     TrialState,
-    busy_in_words,
-    shared_disks_in_words,
 )
-from iotrial.study.places import GUEST, IN_PLACE
+from iotrial.study.places import GUEST, IN_PLACE, busy_in_words, shared_disks_in_words
 from iotrial.study.work import makes_files
 from iotrial.terminal import escape
 
