@@ -174,7 +174,8 @@ def _lines(
 
 def filled(text: str, document: Document) -> str:
     """Replace each ``{metric | level | condition ...}`` by what the trial measured: the median, or "lowest to highest" of
-    several. A part names a treatment, a level of it, a workload or a condition. ``{ratio | level | condition ...}`` is the
+    several. A part names a treatment, a level of it, a workload or a condition; ``treatment=1`` and
+    ``clients=1`` name only a treatment and only a condition. ``{ratio | level | condition ...}`` is the
     size of the one primary effect that matches, with its interval. Raises ValueError if nothing matches.
     """
 
@@ -194,7 +195,9 @@ def filled(text: str, document: Document) -> str:
                 in (
                     row.treatment,
                     *row.treatment.split("+"),
+                    f"treatment={row.treatment}",
                     *row.condition.labels.values(),
+                    *(f"{name}={label}" for name, label in row.condition.labels.items()),
                     row.condition.workload,
                 )
                 for part in parts
