@@ -8,7 +8,20 @@ Causes are kept with ``raise ... from``.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def twice(what: str, name: object) -> str:
+    """Return the message for a name that may be given once."""
+    return f'{what} "{name}" is given twice'
+
+
+def repeated(items: Sequence[T]) -> T | None:
+    """Return the first item that occurs twice."""
+    return next((item for place, item in enumerate(items) if item in items[:place]), None)
 
 
 class IotrialError(Exception):
@@ -32,6 +45,10 @@ class RequestError(IotrialError):
     exit_status = 2
 
 
+#: hints for a lab that has no room, or a disk without room for the lab
+LARGER_LAB = "use a larger lab: --size, or size in [lab]"
+OTHER_FOLDER = "name another folder with --on, or use a smaller lab (--size)"
+
 #: more known names than this are not listed in a hint
 _MOST_LISTED = 12
 #: how to see all names of a kind
@@ -41,23 +58,28 @@ _LISTED_BY = {
 }
 
 
+def unknown(kind: str, name: str, known: Iterable[str], *, where: str = "") -> tuple[str, str | None]:
+    """Return message and hint for a name that is not known: the nearest one that is, and a few of all."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f'did you mean "{near[0]}"?' if near else None
+    if names and len(names) <= _MOST_LISTED:
+        listing = "known: " + ", ".join(names)
+        hint = f"{hint} ({listing})" if hint else listing
+    elif names and hint is None:
+        listing = ", ".join(names[:_MOST_LISTED])
+        hint = _LISTED_BY.get(kind) or f"known: {listing} and {len(names) - _MOST_LISTED} more"
+    return f'{where}{where and ": "}no {kind} is called "{name}"', hint
+
+
 class UnknownName(RequestError):
     """An unknown name; the hint suggests the closest known one."""
 
     code = "unknown_name"
 
     def __init__(self, kind: str, name: str, known: Iterable[str], *, where: str = "") -> None:
-        names = sorted(known)
-        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-        hint = f'did you mean "{near[0]}"?' if near else None
-        if names and len(names) <= _MOST_LISTED:
-            listing = "known: " + ", ".join(names)
-            hint = f"{hint} ({listing})" if hint else listing
-        elif names and hint is None:
-            listing = ", ".join(names[:_MOST_LISTED])
-            hint = _LISTED_BY.get(kind) or f"known: {listing} and {len(names) - _MOST_LISTED} more"
-        prefix = f"{where}: " if where else ""
-        super().__init__(f'{prefix}no {kind} is called "{name}"', hint=hint)
+        message, hint = unknown(kind, name, known, where=where)
+        super().__init__(message, hint=hint)
         self.kind = kind
         self.name = name
 
@@ -85,11 +107,27 @@ class PrivilegeError(RequestError):
 
     code = "needs_root"
 
+    def __init__(self, what: str, *, instead: str = "") -> None:
+        """``instead``: what is possible without root."""
+        super().__init__(
+            f"{what}: needs root", hint="run it as root (sudo)" + (f", or {instead}" if instead else "")
+        )
+
 
 class MissingTool(RequestError):
     """A system program is not installed; the hint names its package."""
 
     code = "missing_tool"
+
+    @classmethod
+    def program(cls, what: str, name: str, package: str) -> MissingTool:
+        """Return the error for a program that ``what`` needs, from a package of Debian."""
+        return cls(f"{what}: {name} is not installed", hint=f"apt-get install {package}")
+
+    @classmethod
+    def extra(cls, what: str, name: str, extra: str) -> MissingTool:
+        """Return the error for a Python package that ``what`` needs, from an extra of iotrial."""
+        return cls(f"{what}: {name} is not installed", hint=f"pip install 'iotrial[{extra}]'")
 
 
 class NoSpace(RequestError):

@@ -179,7 +179,7 @@ def test_what_has_no_number_or_several_is_refused(prometheus: Prometheus) -> Non
     for query, message in (
         ("nothing_of_this_name", "has no number now"),
         ("rate(nothing[$window])", "has no number now"),
-        ("took_seconds_bucket", "has 4 series, expected one number"),
+        ("took_seconds_bucket", "expected one series, found 4"),
         ("work_total[1m]", "is not one number"),
         ("rate(work_total", "parse error"),
     ):

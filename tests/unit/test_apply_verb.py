@@ -15,7 +15,7 @@ from report_fixtures import document, effect, study
 from test_applied import record_of
 
 from generators.schemas import schema_text
-from iotrial.cli import pending_restore
+from iotrial.cli import consent, pending_restore
 from iotrial.cli.verbs import applied, apply, keep, revert
 from iotrial.errors import IotrialError, RequestError
 from iotrial.report.document import Document
@@ -240,7 +240,7 @@ def test_drift_rivals_and_another_kernel_are_named(run: Any, root: Path) -> None
     (root / "proc/sys/kernel/osrelease").write_text("6.12.0")
     told = run("applied").output
     assert 'drifted: /proc/sys/vm/swappiness: reads "33", not "10"' in told
-    assert "overridden: /etc/sysctl.d/99-zzz.conf:1 also sets it to 33: it wins" in told
+    assert "overridden: /etc/sysctl.d/99-zzz.conf:1 also sets it to 33, and wins" in told
     assert "kernel then 6.1.0, now 6.12.0" in told
 
 
@@ -331,7 +331,7 @@ def test_settings_that_change_while_apply_asks_stop_it(
         (root / "proc/sys/vm/swappiness").write_text("33")
         return True
 
-    monkeypatch.setattr(apply, "confirmed", meanwhile)
+    monkeypatch.setattr(consent, "confirmed", meanwhile)
     assert "have changed meanwhile" in refused(run, "apply", of=trial("swappiness")).message
     assert (root / "proc/sys/vm/swappiness").read_text() == "33"
 

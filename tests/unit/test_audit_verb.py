@@ -113,7 +113,7 @@ def test_markdown_is_written_where_asked(tmp_path: Path) -> None:
         (("audit", "/nowhere.csv"), "No such file"),
         (("audit", str(TABLES)), "directory"),
         (("audit", str(TABLES / "nas-knobs.csv")), "no column of numbers"),
-        (("audit", str(TABLES / "mkfs.csv"), "--format", "fio"), "not JSON"),
+        (("audit", str(TABLES / "mkfs.csv"), "--format", "fio"), "no result of fio"),
         (("audit", str(TABLES / "mkfs.csv"), "--group", "nope"), "nope"),
         (("audit", str(TABLES / "mkfs.csv"), "--reference", "nope"), "nope"),
         (("audit", str(TABLES / "mkfs.csv"), "--claim", "nonsense"), "claim"),

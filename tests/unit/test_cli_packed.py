@@ -80,7 +80,7 @@ def test_export_to_standard_output_is_the_same_bytes(
     monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=out, flush=lambda: None))
     verb("export", "1", "-")
     assert out.getvalue() == (here / "x.iotrial").read_bytes()
-    with pytest.raises(RequestError, match="either"):
+    with pytest.raises(RequestError, match="exclude each other"):
         verb("export", "1", "-", "--json")
 
 
@@ -178,7 +178,7 @@ def test_a_file_that_is_no_packed_trial_is_refused_by_every_verb(here: Path, ver
 def test_a_study_or_a_packed_trial_is_named_and_not_both(verb: Verb) -> None:
     for words, found in (
         (("run",), "no study given"),
-        (("run", "files/permissions", "--like", "x.iotrial"), "two studies given"),
+        (("run", "files/permissions", "--like", "x.iotrial"), "exclude each other"),
         (("plan",), "no study given"),
         (
             ("run", "files/permissions", "--keys", "keys"),

@@ -223,7 +223,7 @@ def test_completing_an_option_imports_no_verb() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment
     )
     assert done.stdout.split("\n")[:2] == [
-        "plain\t--margin\tSmallest effect that matters, such as 2%.",
+        "plain\t--margin\tSmallest effect that matters.",
         "plain\t--markdown\tWrite a Markdown report, e.g. for a pull request (-: standard output, instead of text).",
     ]
     assert done.stdout.rstrip().endswith("[]")

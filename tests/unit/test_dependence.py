@@ -12,7 +12,7 @@ from iotrial.stats.dependence import (
     AFTER_ITSELF,
     PATTERNS,
     SCORE,
-    Table,
+    RunColumns,
     arranged,
     dependences,
     normal_score,
@@ -26,7 +26,7 @@ def shuffled(rng: np.random.Generator, blocks: int) -> list[list[str]]:
     return [[str(arm) for arm in rng.permutation(ARMS)] for _ in range(blocks)]
 
 
-def table_of(orders: list[list[str]], values: np.ndarray) -> Table:
+def table_of(orders: list[list[str]], values: np.ndarray) -> RunColumns:
     split = np.split(values, np.cumsum([len(order) for order in orders])[:-1])
     return arranged(
         [list(map(float, part)) for part in split], orders, range(len(orders)), [True] * len(orders)

@@ -209,7 +209,7 @@ def test_a_packed_trial_is_exported_too_and_one_file_at_a_time(here: Path, verb:
     verb("export", "x.iotrial", "--as", "csv")
     verb("export", "last", "--as", "csv")
     assert (here / "example.csv").read_bytes() == (here / "1-example.csv").read_bytes()
-    with pytest.raises(RequestError, match="two files given"):
+    with pytest.raises(RequestError, match="is given twice"):
         verb("export", "last", "a.csv", "--to", "b.csv", "--as", "csv")
 
 

@@ -9,11 +9,11 @@ import pytest
 from fleet_hosts import FLEET, RECORD, FakeCluster, HostStore
 
 from iotrial.cli.fleet.run import status_of
-from iotrial.cli.fleet_view import Table, table
+from iotrial.cli.fleet_view import FleetTable, table
 from iotrial.errors import IotrialError
 from iotrial.fleet.cluster import Lost
 from iotrial.fleet.collect import Collector
-from iotrial.fleet.conduct import FleetConductor, Host, Pace, Phase, Standing
+from iotrial.fleet.conduct import FleetConductor, FleetProgress, Host, Pace, Phase
 from iotrial.fleet.host import Result
 from iotrial.fleet.order import Record, find_record
 from iotrial.report.text import Console
@@ -31,7 +31,7 @@ class Messages:
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def update(self, standing: Standing) -> None:
+    def update(self, progress: FleetProgress) -> None:
         pass
 
     def say(self, text: str) -> None:
@@ -66,15 +66,15 @@ def conducted(
     record: Record = RECORD,
 ) -> dict[str, Host]:
     collector = Collector(store, FLEET, "example")
-    standing = FleetConductor(
+    progress = FleetConductor(
         cluster,  # type: ignore[arg-type]
         record, collector, messages or Messages(), stopped=stopped, pace=QUICK,
     ).run()  # fmt: skip
-    return {host.name: host for host in standing.hosts}
+    return {host.name: host for host in progress.hosts}
 
 
 def status(found: dict[str, Host]) -> int:
-    return status_of(Standing(FLEET, "example", 1.0, list(found.values())))
+    return status_of(FleetProgress(FLEET, "example", 1.0, list(found.values())))
 
 
 def test_all_hosts_are_stored_one_that_joins_late_too_and_all_are_written_down(
@@ -247,12 +247,12 @@ def test_the_table_keeps_to_its_width_and_height_and_obeys_no_host(
 ) -> None:
     said = "\x1b[2J" + "x" * 300
     hosts = [Host("a" * 63, Phase.FAILED, 7, 3, "id", said, 2), Host("b", Phase.MEASURING)]
-    lines = table(Standing(FLEET, "example", 61.0, hosts), width=79)
+    lines = table(FleetProgress(FLEET, "example", 61.0, hosts), width=79)
     assert max(map(len, lines)) <= 79
     assert not any("\x1b" in line for line in lines)
     assert "2 hosts, 7 blocks" in lines[0]
     many = [Host(f"h{number}", Phase.MEASURING, 9) for number in range(500)]
-    Table(Console(stderr=True, width=80, height=24)).update(Standing(FLEET, "example", 61.0, many))
+    FleetTable(Console(stderr=True, width=80, height=24)).update(FleetProgress(FLEET, "example", 61.0, many))
     drawn = capsys.readouterr().err.splitlines()
     assert len(drawn) <= 23
     assert sum("more" in line for line in drawn) == 1

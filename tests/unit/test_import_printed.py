@@ -158,8 +158,8 @@ def test_rising_levels_are_names_of_columns() -> None:
     [
         (("treatment",), "1 roles, but the table has 2"),
         (("treatment", "nope"), "nope"),
-        (("treatment", "treatment"), "occurs 2 times"),
-        (("treatment", "ignore"), "no column is a value"),
+        (("treatment", "treatment"), "expected one treatment, found 2"),
+        (("treatment", "ignore"), "expected a value, found none"),
     ],
 )
 def test_wrong_roles_are_refused(columns: tuple[str, ...], said: str) -> None:

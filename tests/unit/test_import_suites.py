@@ -65,7 +65,7 @@ def test_pytest_benchmark_needs_its_data() -> None:
 def test_phoronix_holds_repeats_in_its_raw_strings() -> None:
     data = of(PHORONIX)
     assert [(o.group, o.value) for o in data.observations] == [("ext4", 2.4), ("ext4", 2.5), ("ext4", 2.6)]
-    assert data.unread == ("SQLite, xfs: no single values (RawString)",)
+    assert data.unread == ("SQLite, xfs (no RawString)",)
     with pytest.raises(RequestError, match="entities"):
         of(PHORONIX.replace("<Phoronix", '<!DOCTYPE x [<!ENTITY a "b">]><Phoronix', 1))
     with pytest.raises(RequestError, match="not XML"):

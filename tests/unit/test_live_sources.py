@@ -189,14 +189,14 @@ def test_a_server_that_stops_answering_is_lost_within_seconds(
     [
         (whole(b"no", status="503 Down"), "status 503: 'no'"),
         (whole(b"", "Location: /other", status="302 Found"), "redirects to '/other'"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nx 1\n", r"early|IncompleteRead"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nx 1\n", r"bytes are missing|IncompleteRead"),
         (b"SSH-2.0-OpenSSH\r\n", "SSH"),
         (whole(b"<html>\n"), "no series of x"),
-        (whole(b"x 1e\n"), "cannot read the text"),
-        (whole(b"x NaN\n"), "is nan, expected a number"),
+        (whole(b"x 1e\n"), "cannot read x"),
+        (whole(b"x NaN\n"), "found 'nan'"),
         (whole(b"x 1\n", "Content-Type: application/openmetrics-text; version=1.0.0"), "has no # EOF"),
         (whole(b'# TYPE x histogram\nx_bucket{le="1"} 1\nx_count 1\n'), "say what to take of it"),
-        (whole(b'# TYPE x gauge\nx{a="1"} 1\nx{a="2"} 1\n'), "has 2 series, expected one"),
+        (whole(b'# TYPE x gauge\nx{a="1"} 1\nx{a="2"} 1\n'), "expected one series, found 2"),
     ],
 )
 def test_an_answer_that_is_none_is_refused_when_the_trial_starts(answer: bytes, message: str) -> None:
@@ -322,7 +322,7 @@ def test_a_quantile_is_that_of_the_window_and_not_of_all_time(
     assert [source.end() for source in sources] == pytest.approx([0.1, 0.05, (0.05 * 50 + 1.5 * 50) / 100])
     for source in sources:
         source.begin()
-        with pytest.raises(WindowVoid, match="no observations"):
+        with pytest.raises(WindowVoid, match="nothing was counted"):
             source.end()
 
 
@@ -340,7 +340,7 @@ def test_of_a_gauge_the_mean_over_the_window_counts(
 def test_the_quantiles_that_a_summary_has_itself_are_refused(page: tuple[Page, WebServer]) -> None:
     text, server = page
     text.text = '# TYPE x summary\nx{quantile="0.99"} 3\nx_sum 5\nx_count 2\n'
-    with pytest.raises(RequestError, match="reach over minutes"):
+    with pytest.raises(RequestError, match="say what to take of it"):
         source_of(f"openmetrics:http://{server.address}/m#x:p99").start()
 
 
@@ -395,22 +395,22 @@ def test_a_counter_of_a_command_becomes_a_rate(tmp_path: Path, started: Callable
     assert 0 < source.end() <= 200 / 0.1
     source.begin()
     number.write_text("3")
-    with pytest.raises(WindowVoid, match="went down"):
+    with pytest.raises(WindowVoid, match="counter was reset"):
         source.end()
 
 
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("echo one", "expected one number"),
-        ("echo 1_000", "expected one number"),
-        ("echo nan", "expected one number"),
-        ("echo 1 2", "expected one number"),
-        ("echo 1e999", "expected one number of a magnitude up to"),
+        ("echo one", "expected a number"),
+        ("echo 1_000", "expected a number"),
+        ("echo nan", "expected a number"),
+        ("echo 1 2", "expected a number"),
+        ("echo 1e999", "expected a number of a magnitude up to"),
         ("echo oh >&2; exit 3", "status 3: 'oh'"),
         ("/no/such/program", "failed with status 127"),
-        ("yes", "did not end within"),
-        ("sleep 60", "did not end within"),
+        ("yes", "no answer within"),
+        ("sleep 60", "no answer within"),
     ],
 )
 def test_a_command_that_gives_no_number_in_time_is_refused(command: str, message: str) -> None:
@@ -423,7 +423,7 @@ def test_a_command_that_gives_no_number_in_time_is_refused(command: str, message
 
 def test_a_command_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     source = source_of(f"command:sleep 61 & echo $! > {tmp_path}/child; wait,timeout=1s")
-    with pytest.raises(RequestError, match="was killed"):
+    with pytest.raises(RequestError, match="no answer within"):
         source.start()
     child = int((tmp_path / "child").read_text())
     until(lambda: not Path(f"/proc/{child}").exists() or " Z " in Path(f"/proc/{child}/stat").read_text())
@@ -500,7 +500,7 @@ def test_only_the_lines_of_the_window_count(tmp_path: Path, started: Callable[[s
     for source in (mean, count):
         source.begin()
     assert count.end() == 0.0
-    with pytest.raises(WindowVoid, match="no line of this window matches"):
+    with pytest.raises(WindowVoid, match="nothing was counted"):
         mean.end()
 
 
@@ -592,7 +592,7 @@ def test_a_log_that_is_gone_for_long_is_lost(tmp_path: Path, monkeypatch: pytest
     path.unlink()
     assert follower.lines() == []
     time.sleep(0.1)
-    with pytest.raises(MetricLost, match="is gone"):
+    with pytest.raises(MetricLost, match="cannot read"):
         follower.lines()
     follower.close()
 
@@ -652,7 +652,7 @@ def test_a_log_that_becomes_something_else_is_lost_until_it_is_one_again(
         assert follower.lines() == [b"to the old one"]
     for _ in range(3):
         time.sleep(0.1)
-        with pytest.raises(MetricLost, match=r"plain file|cannot read|is gone"):
+        with pytest.raises(MetricLost, match="cannot read"):
             follower.lines()
     path.rename(tmp_path / "log.2")
     path.write_text("again\n")
@@ -675,7 +675,7 @@ def test_a_window_in_which_the_log_could_not_be_read_is_void(
         with pytest.raises(MetricLost, match="expected a number"):
             source.poller.fresh()
         print("x 3", file=file, flush=True)
-        with pytest.raises(WindowVoid, match="could not be read for a part of this window"):
+        with pytest.raises(WindowVoid, match="lines may be missing"):
             source.end()
         source.begin()
         print("x 4", file=file, flush=True)
@@ -703,7 +703,7 @@ def test_a_source_whose_thread_hangs_keeps_its_file_open(tmp_path: Path) -> None
 def test_what_is_not_a_log_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "nothing", tmp_path, tmp_path / "pipe"):
-        with pytest.raises(RequestError, match=r"cannot read|not a plain file"):
+        with pytest.raises(RequestError, match="cannot read"):
             source_of(f"log:{path}:x").start()
 
 
@@ -713,7 +713,7 @@ def test_a_group_that_is_no_number_is_a_lost_metric(tmp_path: Path, started: Cal
     source = log_source(path, "took (.*) ms", started)
     source.begin()
     path.write_text("took long ms\n")
-    with pytest.raises(MetricLost, match="the group holds b'long'"):
+    with pytest.raises(MetricLost, match=r"group: expected a number.*long"):
         source.end()
 
 
@@ -783,7 +783,7 @@ def test_metrics_of_a_device_are_those_of_reads_and_writes_between_two_readings(
     before = device_counters("5 0 50 7 6 0 60 8 0 1000 2000")
     after = device_counters("15 0 150 27 36 0 360 68 0 1500 2500")
     assert over(source, before, after) == pytest.approx(value)
-    with pytest.raises(WindowVoid, match="another device"):
+    with pytest.raises(WindowVoid, match="counter was reset"):
         over(source, after, before)
 
 
@@ -838,7 +838,7 @@ def test_a_machine_that_works_is_busy(text: str, started: Callable[[str], Any]) 
 def test_a_source_may_be_stopped_at_any_time_and_started_again() -> None:
     source = source_of("cpu")
     source.stop()
-    with pytest.raises(MetricLost, match="is not being read"):
+    with pytest.raises(MetricLost, match="reading has ended"):
         source.current()
     for _ in range(2):
         source.start()
@@ -857,7 +857,7 @@ def test_a_metric_that_is_not_finite_has_no_window() -> None:
     source = Odd(Metric("odd", "", True))
     source.start()
     source.begin()
-    with pytest.raises(WindowVoid, match="expected a number, found inf"):
+    with pytest.raises(WindowVoid, match="nothing was counted"):
         source.end()
     source.stop()
 

@@ -69,8 +69,8 @@ def test_a_file_that_is_no_multiple_of_a_record_that_fits_is_refused() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"tests": '["reed"]'}, 'unknown test "reed"'),
-        ({"tests": '["read", "read"]'}, '"read" is listed twice'),
+        ({"tests": '["reed"]'}, 'no test is called "reed"'),
+        ({"tests": '["read", "read"]'}, 'test "read" is given twice'),
         ({"extra": 'record_size = "8 MiB"'}, "a record of 8 MiB in a file of 4 MiB"),
         ({"extra": 'record_size = "3 KiB"'}, "not a multiple of its record of 3,072"),
         ({"extra": "stride = 0"}, "stride"),

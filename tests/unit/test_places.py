@@ -36,7 +36,7 @@ def test_the_name_of_a_place_can_be_part_of_a_path_without_being_one(name: str) 
     [
         (DEVICE, 'lab.device "ssd": the study declares no place'),
         (PLACES.replace('"tape"', '"taps"') + DEVICE, '"tape"'),
-        (PLACES + '[[place]]\nname = "ssd"\n' + DEVICE, 'two places are called "ssd"'),
+        (PLACES + '[[place]]\nname = "ssd"\n' + DEVICE, 'place "ssd" is given twice'),
         (PLACES + MODE, 'no run uses place "ssd"'),
         (PLACES + '[[place]]\nname = "log"\nholds = "log"\n' + DEVICE, "no file system uses one"),
         (

@@ -51,7 +51,7 @@ def test_a_sysctl_is_a_line_in_a_file_that_is_read_last(machine: FakeMachine) ->
     for part in ("01234567", "it takes 10 % less time [-15, -6]", "2026-11-20", "trade-off: costs nothing"):
         assert part in comments
     (rival,) = found.entries[0].rivals
-    assert "/usr/lib/sysctl.d/50-default.conf:1 also sets it to 30: iotrial's wins" in rival
+    assert "/usr/lib/sysctl.d/50-default.conf:1 also sets it to 30, and iotrial's wins" in rival
 
 
 def test_sysctls_of_the_network_and_of_several_numbers_are_kept_too(machine: FakeMachine) -> None:
@@ -239,12 +239,12 @@ def tuned(machine: FakeMachine, text: str) -> None:
 @pytest.mark.parametrize(
     ("path", "text", "said"),
     [
-        ("etc/sysctl.d/99-zzz.conf", "vm.swappiness = 5\n", "it wins over iotrial's"),
+        ("etc/sysctl.d/99-zzz.conf", "vm.swappiness = 5\n", "wins over iotrial's"),
         ("etc/sysctl.d/99-sysctl.conf", "vm/swappiness=5\n", "iotrial's wins"),
         ("run/sysctl.d/10-x.conf", "-vm.swap* = 5\n", "iotrial's wins"),
-        ("etc/sysctl.conf", "vm.swappiness=5\n", "but systemd does not at boot"),
+        ("etc/sysctl.conf", "vm.swappiness=5\n", "not read at boot"),
         ("proc/cmdline", "quiet sysctl.vm.swappiness=5", "iotrial's wins"),
-        ("etc/rc.local", "#!/bin/sh\nsysctl vm.swappiness=5\n", "it wins over iotrial's"),
+        ("etc/rc.local", "#!/bin/sh\nsysctl vm.swappiness=5\n", "wins over iotrial's"),
     ],
 )
 def test_other_settings_of_a_sysctl_are_found(machine: FakeMachine, path: str, text: str, said: str) -> None:
@@ -291,14 +291,14 @@ def test_a_rule_that_is_read_later_wins(machine: FakeMachine) -> None:
     machine.at("/run/udev/rules.d").mkdir(parents=True)
     machine.at("/run/udev/rules.d/99-zzz.rules").write_text(rule)
     (rival,) = planned(machine, READ_AHEAD).entries[0].rivals
-    assert "it wins over iotrial's" in rival
+    assert "wins over iotrial's" in rival
 
 
 @pytest.mark.parametrize(
     ("path", "text", "said"),
     [
         ("etc/tmpfiles.d/zz.conf", "w /sys/kernel/mm/transparent_hugepage/enabled - - - - always\n", "iotrial's wins"),
-        ("etc/systemd/system/thp.service", f"ExecStart=sh -c 'echo always > {THP_FILE}'\n", "it wins"),
+        ("etc/systemd/system/thp.service", f"ExecStart=sh -c 'echo always > {THP_FILE}'\n", "and wins"),
         ("proc/cmdline", "transparent_hugepage=always", "iotrial's wins"),
     ],
 )  # fmt: skip
@@ -314,15 +314,15 @@ def test_other_writers_of_huge_pages_are_found(machine: FakeMachine, path: str, 
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        (choice("mkfs.option", "-O ^has_journal"), "next mkfs"),
-        (choice("filesystem.type", "xfs"), "next mkfs"),
-        (choice("command.argument", "9"), "belongs to the command"),
-        (choice("process.nice", "5"), "belongs to the command"),
-        (choice("work.option", "4k", option="block_size"), "belongs to the command"),
-        (choice("cache.state", "warm"), "state of the cache"),
-        (choice("file.mode", "0444"), "property of the files"),
-        (choice("guest.memory", "1 GiB"), "property of a guest"),
-        (choice("no.such", "1"), "no such knob"),
+        (choice("mkfs.option", "-O ^has_journal"), "choose it when the file system"),
+        (choice("filesystem.type", "xfs"), "choose it when the file system"),
+        (choice("command.argument", "9"), "the script or unit that starts the command"),
+        (choice("process.nice", "5"), "the script or unit that starts the command"),
+        (choice("work.option", "4k", option="block_size"), "the script or unit that starts the command"),
+        (choice("cache.state", "warm"), "no system setting"),
+        (choice("file.mode", "0444"), "no system setting"),
+        (choice("guest.memory", "1 GiB"), "no system setting"),
+        (choice("no.such", "1"), "no system setting"),
     ],
 )
 def test_a_setting_without_a_place_is_refused_with_the_reason(setting: Choice, said: str) -> None:
@@ -377,7 +377,7 @@ def test_line_breaks_in_labels_of_a_foreign_trial_stay_in_the_comment(machine: F
 
 
 def test_an_option_that_needs_a_new_mount_cannot_be_tried_first(machine: FakeMachine) -> None:
-    with pytest.raises(NotKept, match="only when it is mounted"):
+    with pytest.raises(NotKept, match="does not set option data"):
         planned(machine, choice("mount.option", "data=writeback", option="data"))
 
 

@@ -74,7 +74,7 @@ def test_what_is_no_trace_next_to_the_study_is_refused(tmp_path: Path) -> None:
 
 def test_keys_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
     small().write(tmp_path / "app.iotrace")
-    assert "no time to divide" in refused(tmp_path, 'timing = "flat-out"\nspeed = 2\n')
+    assert "is only for timing" in refused(tmp_path, 'timing = "flat-out"\nspeed = 2\n')
     assert "named twice" in refused(tmp_path, 'latencies = ["read", "read"]\n')
     assert "latencies" in refused(tmp_path, 'latencies = ["reed"]\n')
     assert "speed" in refused(tmp_path, "speed = 0\n")
@@ -130,7 +130,7 @@ def test_files_are_made_for_the_user_of_the_run(tmp_path: Path) -> None:
     job = work.probe_job(JobContext(lab=lab_of(target)))
     assert (job["folder"], job["speed"]) == (folder, 2.5)
     assert work.warming(job) == {**job, "timing": "flat-out"}
-    with pytest.raises(LabError, match="has no read"):
+    with pytest.raises(LabError, match="no call of the trace is called"):
         work.provide(lab_of(Answering({"write": 1})))
 
 

@@ -112,7 +112,7 @@ def test_a_long_trial_has_all_its_runs_compressed_where_the_picture_has_some() -
 def test_what_does_not_fit_is_named_with_the_command_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     bare = len(html_report(made())) - sum(len(part) for part in page().split('"') if part[:5] == "data:")
     limit = bare + 40_000
-    monkeypatch.setattr(html, "LARGEST_PAGE", limit)
+    monkeypatch.setattr(html, "WITH_DATA", limit)
     text = html_report(made())
     assert len(text.encode()) <= limit
     there = saved(text)

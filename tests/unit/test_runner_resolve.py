@@ -188,7 +188,7 @@ CONSENT = Consent("/dev/sdx", "S-1234")
 
 
 def test_a_device_lab_needs_root_and_a_disk_that_was_named() -> None:
-    with pytest.raises(PrivilegeError, match="claims a disk"):
+    with pytest.raises(PrivilegeError, match="the device lab: needs root"):
         resolve(study(), root=False, lab="device", consent=CONSENT)
     with pytest.raises(RequestError, match="no disk given") as caught:
         resolve(study(), root=True, lab="device")

@@ -117,7 +117,7 @@ def test_what_is_no_trace_is_refused_with_what_to_do(tmp_path: Path, trace: Path
         (["show", str(tmp_path / "none.iotrace")], "no such file"),
         (["show", str(tmp_path / "damaged.iotrace")], "checksum"),
         (["show", "files/permissions", "--as", "fio"], "is not a trace"),
-        (["show", str(trace), "--as", "fio", "--json"], "both print"),
+        (["show", str(trace), "--as", "fio", "--json"], "--as and --json exclude each other"),
         (["show", str(trace), "--files", str(tmp_path)], "--as iolog"),
     ):
         done = program.iotrial(*words)

@@ -68,7 +68,7 @@ def test_only_a_disk_that_collects_garbage_has_the_figures_of_its_flash() -> Non
     assert (sent["page_move_us"], sent["erase_us"]) == (pytest.approx(60.0), pytest.approx(500.0))
     with pytest.raises(StudyError, match=r"rate_read: expected 0\.01 MB/s to 100000 MB/s, found 200000 MB/s"):
         read_study(with_disk('{ model = "ssd-sata", rate_read = "200 GB/s" }'), "mine", trusted=True)
-    with pytest.raises(StudyError, match="is not a parameter of ssd-sata"):
+    with pytest.raises(StudyError, match="no parameter of ssd-sata is called"):
         read_study(with_disk('{ model = "ssd-sata", spare = "7 %" }'), "mine", trusted=True)
 
 
@@ -83,11 +83,11 @@ def test_a_study_keeps_every_figure_of_its_disk_when_it_is_stored() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('"disk-1"', "available: disk-7200"),
+        ('"disk-1"', "known: disk-15000, disk-7200"),
         ("7200", "expected the name"),
         ('{ queue = 1 }', "expected the name"),
-        ('{ model = "disk-7200", read_latency = "1 ms" }', "is not a parameter of disk-7200"),
-        ('{ model = "ssd-sata", order = "nearest" }', "is not a parameter of ssd-sata"),
+        ('{ model = "disk-7200", read_latency = "1 ms" }', "no parameter of disk-7200 is called"),
+        ('{ model = "ssd-sata", order = "nearest" }', "no parameter of ssd-sata is called"),
         ('{ model = "disk-7200", seek_mean = "17 ms" }', "no increasing curve fits"),
         ('{ model = "disk-7200", seek_mean = 8 }', "with a unit"),
         ('{ model = "disk-7200", rate_inner = "170 MB" }', "no more than rate_outer"),

@@ -155,7 +155,7 @@ def test_what_a_command_writes_to_a_folder_of_its_own_is_counted() -> None:
 def test_a_command_that_writes_to_a_folder_of_its_own_has_no_warm_up() -> None:
     keys = {"files": 1, "size": "4 KiB", "warmup": 1}
     assert work_of(CommandWork, {"argv": ["cat", "{file}"], **keys}).warmup == 1
-    with pytest.raises(Problem, match="not be after a warm-up"):
+    with pytest.raises(Problem, match="is only for a command without"):
         work_of(CommandWork, {"argv": ["cp", "{file}", "{out}"], **keys})
 
 

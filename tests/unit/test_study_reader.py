@@ -173,7 +173,7 @@ def test_interactions_are_pairs_of_treatments_in_the_order_of_the_study() -> Non
         ('["atime"]', "not a pair of factors"),
         ('["atime:atime"]', "cannot interact with itself"),
         ('["atime:size"]', 'no treatment factor is called "size"'),
-        ('["atime:tuning", "tuning:atime"]', "named twice"),
+        ('["atime:tuning", "tuning:atime"]', "given twice"),
     ):
         with pytest.raises(StudyError, match=message):
             read(pairs)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SearchResult:
     """The end of a search. ``trials``: the documents of all stages, the confirmation last if there is one."""
 
     space: Space
@@ -45,7 +45,7 @@ class Outcome:
     def sentence(self) -> str:
         """The recommendation; if the confirmation is open, what the race has shown comes first.
 
-        Whether another setting may be better is said if the race was not over.
+        If the race was not over, it names that another setting may be better.
         """
         if not self.trials:
             return "Nothing was measured."
@@ -101,7 +101,7 @@ class Best(JsonDocument, frozen=True):
     seconds: Amount
 
 
-def print_outcome(outcome: Outcome, *, as_json: bool) -> None:
+def print_outcome(outcome: SearchResult, *, as_json: bool) -> None:
     """Print the outcome as text or as one JSON document."""
     if as_json:
         click.echo(json_text(_json(outcome)))
@@ -110,7 +110,7 @@ def print_outcome(outcome: Outcome, *, as_json: bool) -> None:
         tell(line)
 
 
-def _race_table(outcome: Outcome) -> Iterator[str]:
+def _race_table(outcome: SearchResult) -> Iterator[str]:
     """Yield the last race as a table."""
     raced = outcome.raced
     if raced is None:
@@ -121,12 +121,12 @@ def _race_table(outcome: Outcome) -> Iterator[str]:
     yield ""
 
 
-def _price(outcome: Outcome) -> tuple[int, float]:
+def _price(outcome: SearchResult) -> tuple[int, float]:
     runs = sum(len(one.data.runs) for one in outcome.trials)
     return runs, sum(one.trial.duration_s for one in outcome.trials)
 
 
-def _lines(outcome: Outcome) -> Iterator[str]:
+def _lines(outcome: SearchResult) -> Iterator[str]:
     yield capitalised(outcome.sentence)
     settings = _settings(outcome)
     if settings:
@@ -154,7 +154,7 @@ def _lines(outcome: Outcome) -> Iterator[str]:
         yield f"To keep them: `iotrial apply {numbers[-1]}`; to read more: `iotrial report {numbers[-1]}`."
 
 
-def _power_cuts(outcome: Outcome) -> Iterator[str]:
+def _power_cuts(outcome: SearchResult) -> Iterator[str]:
     """Yield what power cuts did to the winner, if the study has its work checked."""
     if outcome.confirmed is None:
         return
@@ -165,7 +165,7 @@ def _power_cuts(outcome: Outcome) -> Iterator[str]:
         yield f"In power cuts, {escape(effect.level)} {verdict}."
 
 
-def _table(outcome: Outcome, settings: list[Recommended]) -> Iterator[str]:
+def _table(outcome: SearchResult, settings: list[Recommended]) -> Iterator[str]:
     assert outcome.confirmed is not None
     rows = [("setting", "today", "tried", "use", "without it", "risk")]
     for one, row in zip(outcome.confirmed.kept, settings, strict=True):
@@ -188,7 +188,7 @@ def _numbers(effect: Effect | None) -> tuple[float | None, float | None, float |
     return (None, None, None) if effect is None else (effect.value, effect.low, effect.high)
 
 
-def _settings(outcome: Outcome) -> list[Recommended]:
+def _settings(outcome: SearchResult) -> list[Recommended]:
     found = outcome.confirmed
     if found is None or not found.better:
         return []
@@ -212,7 +212,7 @@ def _settings(outcome: Outcome) -> list[Recommended]:
     return rows
 
 
-def _json(outcome: Outcome) -> Best:
+def _json(outcome: SearchResult) -> Best:
     found = outcome.confirmed
     effect = None if found is None else found.effect
     runs, seconds = _price(outcome)

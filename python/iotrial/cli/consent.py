@@ -41,10 +41,16 @@ def seek_consent(resolved: Resolved, folder: str, *, trust: bool, yes: bool) -> 
     else:
         show_intent(resolved, folder, look_at_disks(resolved))
     ask_consent(resolved.study, trust=trust)
-    if resolved.lab == IN_PLACE and resolved.changes and not yes and not confirmed("Make these changes?"):
+    if resolved.lab == IN_PLACE and resolved.changes and not yes:
+        agree("Make these changes?", "--yes")
+
+
+def agree(question: str, option: str) -> None:
+    """Ask about what is shown above. Raises RequestError without a "yes" on the terminal."""
+    if not confirmed(question):
         raise RequestError(
-            "the trial would change settings of this machine in use; nothing was changed",
-            hint="read the list above; to agree, type yes on a terminal, or add --yes",
+            f"not agreed to, so nothing was changed: {question}",
+            hint=f"read what is listed above; to agree, type yes on a terminal, or add {option}",
         )
 
 
@@ -56,11 +62,7 @@ def ask_consent(study: Study, *, trust: bool) -> None:
     """
     if study.trusted or trust or not runs_commands(study):
         return
-    if not confirmed(f"{_why_asked(study)}. Run its commands?"):
-        raise RequestError(
-            f"{_why_asked(study)}: its commands need your consent to run; nothing was changed",
-            hint="read the commands above; if you trust them, add --trust",
-        )
+    agree(f"{_why_asked(study)}. Run its commands?", "--trust")
 
 
 def _why_asked(study: Study) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from iotrial.cli.options import refuse_together
 from iotrial.cli.output import tell
 from iotrial.errors import IotrialError, NoAnswer, RequestError
 from iotrial.output_files import append, output_file, refuse_taken
@@ -160,8 +161,7 @@ def say(
 def refuse_twice_on_standard_output(markdown: str | None, *, as_json: bool) -> None:
     """Raise RequestError if both Markdown and JSON would go to standard output. Called before anything is
     measured."""
-    if markdown == "-" and as_json:
-        raise RequestError("standard output can hold either Markdown or --json, not both")
+    refuse_together(markdown=markdown == "-", json=as_json)
 
 
 def conclude(store: Store, ended: Ended, outputs: Outputs) -> int:

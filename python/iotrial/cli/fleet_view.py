@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from rich.cells import cell_len
 
 from iotrial.cli.output import tell
-from iotrial.fleet.conduct import FleetWatcher, Phase, Standing
+from iotrial.fleet.conduct import FleetProgress, FleetWatcher, Phase
 from iotrial.report.live import Redrawn
 from iotrial.report.notation import counted
 from iotrial.report.text import Console
@@ -25,7 +25,7 @@ NARROWEST = 40
 class Quiet:
     """Show nothing."""
 
-    def update(self, standing: Standing) -> None:
+    def update(self, progress: FleetProgress) -> None:
         """Do nothing."""
 
     def say(self, text: str) -> None:
@@ -38,16 +38,16 @@ class Lines:
     def __init__(self) -> None:
         self._last_line_s = time.monotonic()
 
-    def update(self, standing: Standing) -> None:
+    def update(self, progress: FleetProgress) -> None:
         if time.monotonic() - self._last_line_s >= LINE_EVERY_S:
-            self.say(summary(standing))
+            self.say(summary(progress))
 
     def say(self, text: str) -> None:
         self._last_line_s = time.monotonic()
         tell(escape(text), err=True)
 
 
-class Table:
+class FleetTable:
     """A table that is redrawn in place and cleared at the end."""
 
     def __init__(self, console: Console) -> None:
@@ -55,12 +55,12 @@ class Table:
         self._drawn = 0.0
         self._last: list[str] = []
 
-    def update(self, standing: Standing) -> None:
+    def update(self, progress: FleetProgress) -> None:
         if time.monotonic() - self._drawn < DRAWN_EVERY_S:
             return
         self._drawn = time.monotonic()
         width, height = max(NARROWEST, self._console.width - 1), max(4, self._console.height - 1)
-        lines = table(standing, width=width)
+        lines = table(progress, width=width)
         if len(lines) > height:
             hidden = len(lines) - height + 1
             lines = [*lines[: height - 1], f"... and {counted(hidden, 'host')} more"]
@@ -90,31 +90,31 @@ def fleet_view(*, quiet: bool) -> Iterator[FleetWatcher]:
     if not console.is_terminal or console.is_dumb_terminal:
         yield Lines()
         return
-    drawn = Table(console)
+    drawn = FleetTable(console)
     try:
         yield drawn
     finally:
         drawn.clear()
 
 
-def summary(standing: Standing) -> str:
+def summary(progress: FleetProgress) -> str:
     """Return a one-line summary, e.g. "1 min 20 s: 3 hosts, 136 blocks; 2 measuring, 1 lost"."""
-    numbers = Counter(host.phase for host in standing.hosts)
+    numbers = Counter(host.phase for host in progress.hosts)
     phases = [f"{numbers[phase]} {phase.value}" for phase in Phase if phase in numbers]
-    blocks = sum(host.blocks for host in standing.hosts)
-    text = f"{counted(len(standing.hosts), 'host')}, {counted(blocks, 'block')}"
-    return f"{_elapsed(standing.elapsed_s)}: {text}{'; ' if phases else ''}{', '.join(phases)}"
+    blocks = sum(host.blocks for host in progress.hosts)
+    text = f"{counted(len(progress.hosts), 'host')}, {counted(blocks, 'block')}"
+    return f"{_elapsed(progress.elapsed_s)}: {text}{'; ' if phases else ''}{', '.join(phases)}"
 
 
-def table(standing: Standing, *, width: int) -> list[str]:
+def table(progress: FleetProgress, *, width: int) -> list[str]:
     """Return a heading and a line per host: name, state, blocks received, trial number in this store,
     problem.
 
     No line is longer than ``width``.
     """
-    hosts = standing.hosts
+    hosts = progress.hosts
     names = min(24, max([4, *(len(host.name) for host in hosts)]))
-    lines = [f"{escape(standing.study)}, {summary(standing)}"]
+    lines = [f"{escape(progress.study)}, {summary(progress)}"]
     if hosts:
         lines.append(f"{'host':{names}}  {'state':9}  {'blocks':>6}  {'trial':>5}")
     for host in hosts:

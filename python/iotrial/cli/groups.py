@@ -63,6 +63,7 @@ class LazyGroup(click.Group):
                 continue
             command: click.Command = module.command
             command.short_help = self._short_helps.get(cmd_name, command.short_help)
+            command.help = command.help or command.short_help
             if cmd_name in self._examples:
                 command.epilog = f"Example: {self._examples[cmd_name]}"
             return command

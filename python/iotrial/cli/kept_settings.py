@@ -38,10 +38,7 @@ def machine_here(*, writing: bool = True) -> Machine:
     """Return the machine. Raises PrivilegeError if it is this one and we are not root."""
     machine = Machine(Path(os.environ.get(_ROOT, "/")).absolute())
     if writing and machine.is_this and os.geteuid() != 0:
-        raise PrivilegeError(
-            "the settings of this machine belong to root; nothing was changed",
-            hint="run it as root; `iotrial apply --dry-run` only shows what would be written",
-        )
+        raise PrivilegeError("settings of this machine", instead="`iotrial apply --dry-run`")
     return machine
 
 

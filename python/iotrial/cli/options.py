@@ -116,6 +116,13 @@ def named_value(option: str, text: str, form: str, example: str) -> tuple[str, s
     return name, value
 
 
+def refuse_together(**given: object) -> None:
+    """Raise RequestError if more than one of these options is given."""
+    names = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
+    if len(names) > 1:
+        raise RequestError(f"{' and '.join(names)} exclude each other")
+
+
 def with_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a decorator that adds options to a command, in this order."""
 
@@ -137,6 +144,8 @@ markdown_option = click.option(
 )
 #: of all verbs that write files which the user names
 force_option = click.option("--force", is_flag=True, help="Replace existing files.")
+#: of the verbs that write a page only on request
+page_option = click.option("--html", metavar="FILE", help="Write an HTML page to this file.")
 #: of the verbs that measure
 html_option = click.option(
     "--html", metavar="FILE", help="File for the HTML report (default: in the state folder)."
@@ -152,97 +161,118 @@ fail_option = click.option(
 full_report = click.option("--full", is_flag=True, help="Print everything instead of one screen.")
 
 
-_compared = in_group("What is compared")
-_place = in_group("Where it runs")
-_sure = in_group("How long, how sure")
+compared = in_group("What is compared")
+where = in_group("Where it runs")
+sure = in_group("How long, how sure")
 _trusted = in_group("Trust")
+yes_option = where("--yes", is_flag=True, help="Change the settings that are listed, without asking.")
+no_controls_option = sure(
+    "--no-controls", is_flag=True, help="Run without control arms; the verdict says so."
+)
+
+
+def time_option(default: str | None = None) -> Callable[[Any], Any]:
+    return sure(
+        "--time", metavar="DURATION", default=default, show_default=True, help="Time budget, such as 5m."
+    )
+
+
+def margin_option(default: str | None = None) -> Callable[[Any], Any]:
+    return sure(
+        "--margin",
+        metavar="PERCENT",
+        default=default,
+        show_default=True,
+        help="Smallest effect that matters.",
+    )
+
+
+def level_and_seed(function: Any) -> Any:
+    """Add what a trial is drawn from and its error level."""
+    seed = sure("--seed", metavar="N", help="A number, or the 32 digits of an earlier trial.")
+    return sure("--alpha", type=LEVEL, metavar="LEVEL", help="Error level of the whole trial (0.05).")(
+        seed(function)
+    )
+
+
+no_stop_option = sure("--no-stop", is_flag=True, help="Use the whole budget, even if everything is decided.")
+#: when a trial ends
+stopping_options = with_options(
+    sure("--blocks", type=COUNT, metavar="N", help="Maximum number of blocks per condition."),
+    sure("--precise", is_flag=True, help="Measure the size of a large effect too."),
+    no_stop_option,
+)
 #: of ``plan`` and ``run``
 study_options = with_options(
-    _compared(
+    compared(
         "--set",
         "sets",
         multiple=True,
         metavar="FACTOR=LEVEL,LEVEL",
         help="Only these levels of a factor; program=PATH,PATH: programs of a workload that takes them by path.",
     ),
-    _compared(
+    compared(
         "--condition",
         "conditions",
         multiple=True,
         metavar="NAME=LEVEL,LEVEL",
         help="Run under these levels of a condition (or workload=...); NAME=all for all of them.",
     ),
-    _compared("--full", is_flag=True, help="All levels of all conditions, all workloads."),
-    _compared(
+    compared("--full", is_flag=True, help="All levels of all conditions, all workloads."),
+    compared(
         "--like",
         metavar="FILE",
         help="Run the study and plan of a packed trial instead of STUDY (--seed: with another plan).",
     ),
-    _place("--lab", metavar="KIND", help="Kind of lab: directory, image, device, guest or in-place."),
-    _place("--disk", metavar="MODEL", help="Simulated disk of an image lab, or none (docs/labs.md)."),
-    _place("--device", metavar="PATH", help="Spare disk of a device lab; needs --erase."),
-    _place(
+    where("--lab", metavar="KIND", help="Kind of lab: directory, image, device, guest or in-place."),
+    where("--disk", metavar="MODEL", help="Simulated disk of an image lab, or none (docs/labs.md)."),
+    where("--device", metavar="PATH", help="Spare disk of a device lab; needs --erase."),
+    where(
         "--erase",
         multiple=True,
         metavar="[PLACE=]NAME",
         help="Serial number or WWN of the disk: confirms that it may be overwritten.",
     ),
-    _place(
+    where(
         "--discard-contents",
         is_flag=True,
         help="Allow a disk that holds data; one with signatures, mounts or users is still refused.",
     ),
-    _place(
+    where(
         "--discard-contents-of",
         multiple=True,
         metavar="PLACE",
         help="The same, for the disk of a place.",
     ),
-    _place("--size", metavar="SIZE", help="Size of the lab, such as 24GiB, instead of the study's."),
-    _place("--on", metavar="FOLDER", help="Use the disk that this folder is on."),
-    _place(
+    where("--size", metavar="SIZE", help="Size of the lab, such as 24GiB, instead of the study's."),
+    where("--on", metavar="FOLDER", help="Use the disk that this folder is on."),
+    where(
         "--copy-from",
         metavar="FOLDER",
         help="Copy this folder into the lab; commands find the copy as {dir}.",
     ),
-    _place(
+    where(
         "--place",
         "places",
         multiple=True,
         metavar="PLACE=FOLDER",
         help="Location of a place of the study: a folder, or a spare disk (needs --erase PLACE=NAME).",
     ),
-    _sure("--time", metavar="DURATION", help="Time budget for measuring, such as 5m."),
-    _sure("--blocks", type=COUNT, metavar="N", help="Maximum number of blocks per condition."),
-    _sure("--margin", metavar="PERCENT", help="Smallest effect that matters, such as 2%."),
-    _sure(
-        "--alpha",
-        type=LEVEL,
-        metavar="LEVEL",
-        help="Error level of the whole trial, such as 0.05.",
-    ),
-    _sure(
-        "--seed",
-        metavar="N",
-        help="Seed: a number, or the 32 digits of an earlier trial; the report says that it was chosen.",
-    ),
-    _sure("--no-controls", is_flag=True, help="Run without control arms; the verdict says so."),
-    _sure(
+    time_option(),
+    margin_option(),
+    level_and_seed,
+    stopping_options,
+    no_controls_option,
+    sure(
         "--no-account",
         is_flag=True,
         help="Skip the extra, untimed repetitions that count system calls and requests.",
     ),
-    _sure(
+    sure(
         "--no-check",
         is_flag=True,
         help="Skip the power cuts after which a study looks for what was acknowledged.",
     ),
-    _sure(
-        "--precise",
-        is_flag=True,
-        help="Go on until the size of a large effect is known, not only that it exceeds the margin.",
-    ),
-    _sure("--no-stop", is_flag=True, help="Use the whole budget, even if everything is decided."),
     _trusted(
         "--foreign", is_flag=True, help="Treat the study as somebody else's, although the file is yours."
     ),
@@ -251,5 +281,5 @@ study_options = with_options(
         is_flag=True,
         help="Run the commands of an untrusted study, including shells and commands as root.",
     ),
-    _trusted("--yes", is_flag=True, help="In place: change the settings that are listed, without asking."),
+    yes_option,
 )

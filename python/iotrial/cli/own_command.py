@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from iotrial.cli.options import COUNT, LEVEL, in_group, named_value, with_options
+from iotrial.cli.options import compared, in_group, named_value, where, with_options, yes_option
 from iotrial.cli.output import tell, warn
 from iotrial.cli.run_request import RunRequest, quantity_of, request_of
-from iotrial.errors import RequestError
+from iotrial.errors import RequestError, UnknownName
 from iotrial.patterns import PatternError
 from iotrial.report.notation import counted
 from iotrial.runner.quick_study import Printed, Replayed, Wish
@@ -46,11 +46,14 @@ _OF_A_COMMAND = {
     "stdout": "--output",
 }
 
-compared = in_group("What is compared")
 command_group = in_group("The command")
 replay_group = in_group("A replay instead of a command")
-where = in_group("Where it runs")
-sure = in_group("How long, how sure")
+plan_option = where(
+    "--plan", "--dry-run", "plan", is_flag=True, help="Only show what would be run and changed."
+)
+save_option = click.option(
+    "--save", metavar="FILE", help="Write the study to this file (TOML), for `iotrial run`."
+)
 
 
 level_option = compared(
@@ -134,7 +137,7 @@ own_command_options = with_options(
         "on",
         metavar="FOLDER",
         help="Work in this folder, and set what holds it: its mount, file system and disk (default: the current one). "
-        "A replay makes its files there, in a folder of its own that is removed at the end.",
+        "A replay makes its files there, in a new folder that is removed at the end.",
     ),
     where(
         "--copy-from",
@@ -150,7 +153,7 @@ own_command_options = with_options(
         help="State of the page cache before each run. cold: in place cold-data, the data of the files that the command "
         "reads are evicted, names and inodes stay in memory; cold-system: all caches of the machine are dropped.",
     ),
-    where("--yes", is_flag=True, help="Change the settings that are listed, without asking."),
+    yes_option,
 )
 
 
@@ -159,22 +162,6 @@ _SHARED = (
     "on", "copy_from", "size", "time", "margin", "alpha", "blocks", "seed", "precise", "no_stop", "no_controls", "yes",
     "fewer",
 )  # fmt: skip
-
-
-#: on how sure a verdict must be, and when the trial ends: of ``try`` and ``live``
-sureness_options = with_options(
-    sure("--margin", metavar="PERCENT", default="5 %", help="Smallest effect that matters (5 %)."),
-    sure(
-        "--alpha",
-        type=LEVEL,
-        metavar="LEVEL",
-        help="Error level, such as 0.05.",
-    ),
-    sure("--blocks", type=COUNT, metavar="N", help="At most this many blocks."),
-    sure("--seed", metavar="N", help="A number, or the 32 digits of an earlier trial."),
-    sure("--precise", is_flag=True, help="Measure the size of a large effect too."),
-    sure("--no-stop", is_flag=True, help="Use all the time, even if everything is decided."),
-)
 
 
 def own_request(values: dict[str, Any]) -> RunRequest:
@@ -190,11 +177,7 @@ def wish_of(settings: tuple[str, ...], after: tuple[str, ...], values: dict[str,
         return _wish_of_replay(settings, after, values)
     for name in ("timing", "lab"):
         if values[name] is not None:
-            raise RequestError(
-                f"--{name} is for a replay, and this is a command",
-                hint="omit it, or name a trace with --replay"
-                + ("; --copy-from FOLDER puts a copy of your files into a lab" if name == "lab" else ""),
-            )
+            raise _only_for(f"--{name}", "a replay", hint=_COPY if name == "lab" else None)
     units = dict(named_value("--unit", text, "UNIT", "tps=1/s") for text in values["units"])
     better = dict(named_value("--better", text, "higher|lower", "tps=higher") for text in values["better"])
     printed = []
@@ -211,9 +194,7 @@ def wish_of(settings: tuple[str, ...], after: tuple[str, ...], values: dict[str,
         printed.append(Printed(name, kind, expression, units.pop(name, None), better.pop(name, None)))
     for option, left in (("--unit", units), ("--better", better)):
         for name in left:
-            raise RequestError(
-                f"{option} {name}: no --response has that name", hint="name the response first"
-            )
+            raise UnknownName("--response", name, [one.name for one in printed], where=option)
     commands = tuple((line,) for line in values.get("commands", ()))
     return Wish(
         settings=settings,
@@ -234,6 +215,13 @@ def wish_of(settings: tuple[str, ...], after: tuple[str, ...], values: dict[str,
     )
 
 
+_COPY = "--copy-from FOLDER puts a copy of your files into a lab"
+
+
+def _only_for(option: str, what: str, hint: str | None = None) -> RequestError:
+    return RequestError(f"{option} is only for {what}", hint=hint)
+
+
 def _stdout_of(text: str) -> str:
     """Return where output goes, a file by its absolute path. Raises RequestError for a file that cannot be one."""
     if text in STDOUT or text.startswith("{"):
@@ -250,18 +238,13 @@ def _stdout_of(text: str) -> str:
 def _wish_of_replay(settings: tuple[str, ...], after: tuple[str, ...], values: dict[str, Any]) -> Wish:
     """Return the wish for a replay. Names on standard error what the trace lacks, and if it is too long for the time."""
     if after:
-        raise RequestError(
-            "both a command and --replay: a replay takes the place of the command", hint="omit one of them"
-        )
+        raise _only_for("--replay", "a trial without a command")
     for name, option in _OF_A_COMMAND.items():
         if values.get(name):
-            raise RequestError(f"{option} is for a command, and --replay starts none", hint="omit it")
+            raise _only_for(option, "a command")
     lab = values["lab"] or IN_PLACE
     if values["copy_from"]:
-        raise RequestError(
-            "--copy-from is for a command: a replay has no use for your files, it makes its own",
-            hint=f"--lab {IMAGE} replays on a file system of its own",
-        )
+        raise _only_for("--copy-from", "a command", hint=f"--lab {IMAGE} replays on a new file system")
     if lab not in REPLAY_LABS:
         raise RequestError(
             f'--lab "{lab}": a replay can be {" or ".join(REPLAY_LABS)}', hint=f"--lab {IMAGE}"

@@ -23,7 +23,7 @@ from iotrial.runner.places import Where
 from iotrial.runner.resolve import Resolved
 from iotrial.runner.same_disk import sharing
 from iotrial.runner.today import is_users_own, system_of, todays_values
-from iotrial.runner.trace_job import REPETITIONS, Counted, accounts, is_accounted
+from iotrial.runner.trace_job import REPETITIONS, Counted, accounts
 from iotrial.store.model import shared_disks_in_words, today_in_words
 from iotrial.study import catalogue
 from iotrial.study.model import Holds, Setting, Study
@@ -91,10 +91,8 @@ def _windows(study: Study) -> Iterator[str]:
         if work.quiet_hours:
             yield _line("quiet", f"{escape(work.quiet_hours)}, local time: {work.resting}")
         yield _line(
-            "set back", "at the end, between blocks, on Ctrl-C, by a guard, and when a metric is lost;"
-        )
-        yield _line(
-            "", "by a watchdog process if iotrial is killed or hangs; a reboot forgets all of these settings"
+            "set back",
+            "at the end, on Ctrl-C, by a guard, when a metric is lost, and if iotrial is killed or hangs",
         )
 
 
@@ -269,28 +267,16 @@ def _accounted(resolved: Resolved) -> Iterator[str]:
     """Yield what is counted after the last block, and what this kind of lab leaves out."""
     wanted = accounts(resolved.study, resolved.lab)
     if not wanted:
-        if is_accounted(resolved.study):
-            yield _line(
-                "accounted",
-                "nothing: no workload is a command, and a directory lab has no block device",
-            )
         return
     calls = [name for name, what in wanted.items() if Counted.CALLS in what]
-    yield _line(
-        "accounted", f"after the last block up to {REPETITIONS} untimed repetitions of each arm count"
+    counts = [f"system calls of {escape(', '.join(calls))}"] if calls else []
+    counts += (
+        ["requests to the lab's device"] if any(Counted.REQUESTS in what for what in wanted.values()) else []
     )
-    if calls:
-        yield _line(
-            "",
-            f"- system calls of {escape(', '.join(calls))}, by BPF where the kernel allows it",
-        )
-    if any(Counted.REQUESTS in what for what in wanted.values()):
-        yield _line(
-            "", "- requests to the lab's device and their latencies, by BPF where the kernel allows it"
-        )
-    else:
-        yield _line("", "- no requests: a directory lab has no block device")
-    yield _line("", "(--no-account skips this)")
+    yield _line(
+        "accounted",
+        f"{' and '.join(counts)}, in up to {REPETITIONS} untimed repetitions of each arm (--no-account skips this)",
+    )
 
 
 def _power_cuts(resolved: Resolved) -> Iterator[str]:
@@ -299,16 +285,16 @@ def _power_cuts(resolved: Resolved) -> Iterator[str]:
     if not study.check:
         return
     names = checked_workloads(study, resolved.lab)
-    reason = why_not(resolved) if names else "no workload of the chosen ones has a check"
+    reason = why_not(resolved) if names else None
     if reason is not None:
         yield _line("power cuts", f"none: {escape(reason)}")
+    if reason is not None or not names:
         return
     yield _line(
         "power cuts",
         f"at {study.cut_points:,} points of {counted(study.cut_runs, 'more run')} of each arm of "
-        f"{escape(', '.join(names))}, on simulated disks",
+        f"{escape(', '.join(names))}, on simulated disks (--no-check skips this)",
     )
-    yield _line("", "(--no-check skips this)")
 
 
 def _values(study: Study) -> Iterator[str]:

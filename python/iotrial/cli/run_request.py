@@ -12,7 +12,7 @@ from msgspec import structs
 
 from iotrial.cli.options import named_value
 from iotrial.design.plan import seed_from_user
-from iotrial.errors import RequestError
+from iotrial.errors import RequestError, twice
 from iotrial.lab.guard import Consent, consent
 from iotrial.runner.places import Where
 from iotrial.runner.resolve import resolve
@@ -62,11 +62,7 @@ def named(
             located[name] = Where(folder=_folder(name, path))
             continue
         if name not in words:
-            raise RequestError(
-                f"--place {name}={path} is a disk, and --erase {name}=SERIAL-OR-WWN is missing",
-                hint="its serial number or WWN (`lsblk -o NAME,SERIAL,WWN,SIZE,MOUNTPOINTS`) confirms that it "
-                "may be overwritten",
-            )
+            raise _no_serial(f"--place {name}={path} is a disk")
         located[name] = Where(consent=Consent(path, words[name], name in waived))
     return consent(device, rest[0] if rest else None, discard_contents=discard_contents), located
 
@@ -76,7 +72,7 @@ def _named(option: str, texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         name, path = named_value(option, text, "FOLDER", "ssd=/mnt/ssd")
         if name in found:
-            raise RequestError(f"{option} {name} is given twice")
+            raise RequestError(twice(option, name))
         found[name] = path
     return found
 
@@ -89,12 +85,9 @@ def _of_places(erase: Sequence[str], disks: Mapping[str, str]) -> dict[str, str]
         if not equals or name not in disks:
             continue
         if name in found:
-            raise RequestError(f"--erase {name} is given twice")
+            raise RequestError(twice("--erase", name))
         if not serial.strip():
-            raise RequestError(
-                f'--erase "{text}": the serial number or WWN is missing',
-                hint="`lsblk -o NAME,SERIAL,WWN` shows them",
-            )
+            raise _no_serial(f'--erase "{text}"')
         found[name] = serial.strip()
     return found
 
@@ -113,23 +106,34 @@ def _check_consent(
     for text in rest:
         name = text.partition("=")[0]
         if name in paths:
-            raise RequestError(
-                f"--erase {name}: --place {name}={paths[name]} is not a disk",
-                hint="nothing is erased in a folder: omit --erase, or name the disk itself",
-            )
+            raise _no_disk(f"--erase {name}", name)
     if len(rest) > 1 or (rest and disks and device is None):
-        raise RequestError(
-            f'--erase "{rest[-1]}" does not belong to any disk that was named',
-            hint="say --erase NAME=SERIAL-OR-WWN",
-        )
+        raise _no_disk(f'--erase "{rest[-1]}"', "NAME")
     for name in sorted(waived - set(words)):
-        raise RequestError(
-            f"--discard-contents-of {name}: no disk is named by --place {name}=PATH",
-        )
+        raise _no_disk(f"--discard-contents-of {name}", name)
     if discard_contents and disks and device is None:
         raise RequestError(
             "--discard-contents: which disk?", hint="use --discard-contents-of PLACE for each disk"
         )
+
+
+def _no_serial(what: str) -> RequestError:
+    return RequestError(
+        f"{what}: its serial number or WWN is missing, which confirms that it may be overwritten",
+        hint="`lsblk -o NAME,SERIAL,WWN,SIZE,MOUNTPOINTS` shows it: --erase PLACE=SERIAL-OR-WWN",
+    )
+
+
+def _no_disk(what: str, name: str) -> RequestError:
+    return RequestError(
+        f"{what}: no disk of that name", hint=f"--place {name}=PATH --erase {name}=SERIAL-OR-WWN"
+    )
+
+
+def no_study() -> RequestError:
+    return RequestError(
+        "no study given", hint="`iotrial list` shows those of the catalogue; a TOML file works too"
+    )
 
 
 def _folder(name: str, path: str) -> str:
@@ -256,14 +260,9 @@ def find_study(name: str | None, request: RunRequest) -> tuple[Study, RunRequest
     Raises RequestError and its kin.
     """
     if not name and request.like is None:
-        raise RequestError(
-            "no study given",
-            hint="`iotrial list` shows the studies of the catalogue, such as files/permissions; a TOML file works too",
-        )
+        raise no_study()
     if name and request.like is not None:
-        raise RequestError(
-            f"two studies given: {name} and that of {request.like}", hint="STUDY, or --like FILE"
-        )
+        raise RequestError("STUDY and --like exclude each other")
     if request.like is not None:
         study, request = _study_like(request.like, request)
     else:

@@ -85,8 +85,7 @@ def folded_over(written: Study, ran: Study) -> FollowUp:
     )
     runs = runs_in_a_block(study)
     chosen = tuple((factor.name, "as before") for factor in ran.treatment_factors)
-    note = "every row has its mirror image, so no two-factor interaction can be mistaken for a main effect"
-    return FollowUp(study, chosen, (), (note,), runs)
+    return FollowUp(study, chosen, (), (), runs)
 
 
 def _chosen(names: Sequence[str], best: Mapping[str, Found]) -> list[tuple[str, str]]:
@@ -97,15 +96,12 @@ def _chosen(names: Sequence[str], best: Mapping[str, Found]) -> list[tuple[str, 
             "the trial has no effect to start from",
             hint="run it until it has complete blocks, or name factors with --factors",
         )
-    chosen = [(one.factor, 'its interval excludes "no effect"') for one in order if one.active]
+    chosen = [(one.factor, "changes the result") for one in order if one.active]
     rest = [one for one in order if not one.active]
     if not chosen:
         guide = 2.5 * lenth_pse([one.estimate for one in order])
         chosen = [
-            (
-                one.factor,
-                'its interval does not exclude "no effect", but it stands out on the half-normal plot',
-            )
+            (one.factor, "undecided, stands out on the half-normal plot")
             for one in rest
             if abs(one.estimate) > guide
         ]
@@ -113,9 +109,9 @@ def _chosen(names: Sequence[str], best: Mapping[str, Found]) -> list[tuple[str, 
         if one.factor in dict(chosen):
             continue
         if len(chosen) < _WITH_ROOM and one.beyond and not one.excluded:
-            chosen.append((one.factor, "undecided, its estimate lies beyond the margin"))
+            chosen.append((one.factor, "undecided, beyond the margin"))
         elif len(chosen) < _FEWEST:
-            chosen.append((one.factor, "the largest of the rest, because two factors are needed"))
+            chosen.append((one.factor, "largest of the rest"))
     return chosen
 
 
@@ -168,10 +164,8 @@ def _notes(found: Sequence[Found], kept: set[str], mixed: Mapping[str, Sequence[
     ambiguous = [one.factor for one in found if one.active and mixed.get(one.factor) and one.factor in kept]
     if ambiguous:
         notes.append(
-            f"in the first trial the effect of {', '.join(dict.fromkeys(ambiguous))} is mixed with "
-            f"interactions; here it is "
-            "not. Interactions with fixed factors cannot be seen: --fold-over repeats the same screen with its "
-            "mirror image"
+            f"in the first trial the effect of {', '.join(dict.fromkeys(ambiguous))} is mixed with interactions; "
+            "here it is not, except with fixed factors (--fold-over frees those too)"
         )
     return notes
 
@@ -244,26 +238,23 @@ def pin_of(factor: Factor, best: Found | None, found: Sequence[Found], *, droppe
     """Pin a factor at its better level if the estimate is beyond the margin and has a direction, else at its reference."""
     others = [one for one in found if one.factor == factor.name]
     if best is None:
-        return Pin(factor.name, factor.reference, "not measured, held at the reference")
+        return Pin(factor.name, factor.reference, "not measured")
     gains = [one for one in others if one.better and (one.beyond or one.active) and not one.excluded]
-    label, why = factor.reference, "undecided, the estimate within the margin: held at the reference"
+    label, why = factor.reference, "undecided"
     if gains:
         top = max(gains, key=lambda one: abs(one.estimate))
-        label, why = top.level, "undecided, held at the level that looks better"
-        if top.active:
-            why = "held at the better level" if top.sure else "held at the level that is probably better"
+        label, why = top.level, _how_sure(top)
     elif all(one.excluded for one in others):
-        why = "no effect that matters, held at the reference"
-    elif best.active and best.better is False:
-        which = "is" if best.sure else "is probably"
-        why = f"held at the reference, which {which} the better level"
+        why = "no effect that matters"
+    elif best.better is False and (best.beyond or best.active):
+        why = _how_sure(best)
     elif best.beyond or best.active:
-        why = (
-            "undecided, held at the reference, which looks better"
-            if best.better is False
-            else "no level is better everywhere, held at the reference"
-        )
+        why = "better and worse by condition"
     return Pin(factor.name, label, f"no room for it: {why}" if dropped else why)
+
+
+def _how_sure(one: Found) -> str:
+    return "looks better, undecided" if not one.active else "better" if one.sure else "probably better"
 
 
 def as_run(written: Study, ran: Study) -> Study:
@@ -397,7 +388,7 @@ def _apart_from_factors(
         raise RequestError(
             f"study {ran.name}: only {len(parts)} of its factors has a level better than its reference by this trial, "
             "so there is no bundle to split",
-            hint="--ablate needs two; `iotrial refine` without --ablate proposes what to vary next",
+            hint="`iotrial refine` without --ablate proposes what to vary next",
         )
     whole = any(ran.factor(name).whole_plot for name, _, _ in parts)
     return _ablation(
@@ -406,7 +397,7 @@ def _apart_from_factors(
         FACTOR,
         [(name, better.settings, plain.settings) for name, better, plain in parts],
         pins,
-        tuple((name, f"{better.label} by the trial, {plain.label} without") for name, better, plain in parts),
+        tuple((name, _in_and_out(better.label, plain.label)) for name, better, plain in parts),
         whole_plot=whole,
     )
 
@@ -444,9 +435,7 @@ def _apart_from_level(written: Study, ran: Study, found: Sequence[Found], factor
         for other in ran.treatment_factors
         if other.name != factor.name
     ]
-    chosen = tuple(
-        (name, f'"{on[0].value}" in the bundle, "{off[0].value}" without') for name, on, off in parts
-    )
+    chosen = tuple((name, _in_and_out(on[0].value, off[0].value)) for name, on, off in parts)
     return _ablation(
         written, ran, factor.name, parts, pins, chosen, whole_plot=factor.whole_plot, always=same
     )
@@ -500,11 +489,12 @@ def _ablation(
         design=Design(repeats=ran.design.repeats if whole_plot else 1),
     )
     runs = runs_in_a_block(study)
-    note = (
-        f'"{EVERYTHING}" is the reference: a setting contributes if the bundle does worse without it. Two settings that '
-        "do the same thing hide each other here; then only leaving out all of them shows"
-    )
+    note = f'a setting contributes if "{EVERYTHING}" does worse without it; two settings that do the same hide each other'
     return FollowUp(study, chosen, tuple(pins), (note,), runs)
+
+
+def _in_and_out(value: str, plain: str) -> str:
+    return f'"{value}" in the bundle, "{plain}" without'
 
 
 def _gain(one: Found | None) -> tuple[bool, float]:

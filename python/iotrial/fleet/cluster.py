@@ -40,8 +40,7 @@ class Cluster:
             import dask
             import distributed as package
         except ImportError as error:
-            hint = "pip install 'iotrial[fleet]'"
-            raise MissingTool("a fleet needs the Python package distributed", hint=hint) from error
+            raise MissingTool.extra("fleet", "distributed", "fleet") from error
         distributed: Any = package
         for name in ("distributed", "distributed.client", "distributed.core", "distributed.comm", "tornado"):
             logging.getLogger(name).setLevel(logging.CRITICAL)

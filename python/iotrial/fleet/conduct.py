@@ -71,7 +71,7 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class FleetProgress:
     """State of the whole fleet, with the hosts by name."""
 
     fleet: str
@@ -83,7 +83,7 @@ class Standing:
 class FleetWatcher(Protocol):
     """Receives progress of a fleet: its state, and single events. Must be cheap; called by one thread."""
 
-    def update(self, standing: Standing) -> None: ...
+    def update(self, progress: FleetProgress) -> None: ...
     def say(self, text: str) -> None: ...
 
 
@@ -131,7 +131,7 @@ class FleetConductor:
             if stored.state in (TrialState.DONE, TrialState.INVALID):
                 self._hosts[name].phase = _ENDINGS[stored.state]
 
-    def run(self) -> Standing:
+    def run(self) -> FleetProgress:
         """Run until every host is done, failed or left out, or until ``stopped`` returns true.
 
         Raises Lost if the scheduler does not answer, IotrialError if no worker ever appears, and StoreError if
@@ -144,19 +144,19 @@ class FleetConductor:
                 self._turn(pool)
                 if time.monotonic() - self._shown >= max(0.5, 0.005 * len(self._hosts)):
                     self._shown = time.monotonic()
-                    self._watcher.update(self.standing())
+                    self._watcher.update(self.progress())
         finally:
             for host in self._hosts.values():
                 self._give_up(host)
                 host.phase = host.phase if host.phase.over else Phase.STOPPED
             pool.shutdown(wait=False, cancel_futures=True)
             self._cluster.close()
-        return self.standing()
+        return self.progress()
 
-    def standing(self) -> Standing:
+    def progress(self) -> FleetProgress:
         """Return the current state of the fleet."""
         hosts = [host for _, host in sorted(self._hosts.items())]
-        return Standing(self._record.id, self._record.name, time.monotonic() - self._began, hosts)
+        return FleetProgress(self._record.id, self._record.name, time.monotonic() - self._began, hosts)
 
     def _turn(self, pool: ThreadPoolExecutor) -> None:
         now = time.monotonic()

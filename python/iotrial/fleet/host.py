@@ -1,6 +1,6 @@
 """What runs on a host of a fleet: the Dask task that measures, and what a coordinator asks besides.
 
-The trial is an ordinary ``iotrial run`` in a process of its own, with the host's own lock, journal and
+The trial is an ordinary ``iotrial run`` in a separate process, with the host's own lock, journal and
 controls, and a store for each fleet. It is ended by SIGTERM, which makes it restore everything, if the task is
 cancelled, if the worker has lost its scheduler, or if the worker's process dies. Its store stays: the next task
 of the same fleet continues it.
@@ -78,7 +78,7 @@ def measure(order_text: str, every_s: float) -> Result:
 
 
 class Trial:
-    """The trial of one fleet on this host, in a folder of its own."""
+    """The trial of one fleet on this host, in a separate folder."""
 
     def __init__(
         self, order: Order, wanted: Callable[[], bool], report: Callable[[int], None], every_s: float

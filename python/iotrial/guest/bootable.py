@@ -178,9 +178,7 @@ def _run(argv: Sequence[str], package: str, *, cwd: str) -> None:
     folders = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     program = shutil.which(argv[0], path=folders)
     if program is None:
-        raise MissingTool(
-            f"workload kind boot: {argv[0]} is not installed", hint=f"apt-get install {package}"
-        )
+        raise MissingTool.program("workload kind boot", argv[0], package)
     done = subprocess.run(
         [program, *argv[1:]],
         cwd=cwd,

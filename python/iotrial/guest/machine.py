@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from iotrial.errors import LabError, NoSpace
+from iotrial.errors import OTHER_FOLDER, LabError, NoSpace
 from iotrial.guest import qemu
 from iotrial.guest.snapshots import Monitor
 from iotrial.lab.place import FULL
@@ -110,7 +110,7 @@ class Disks:
             raise NoSpace(
                 f"guest: a disk of {disk.size_bytes >> 20} MiB in {folder}, with {_MARGIN_BYTES >> 20} MiB left free: "
                 f"found {free.f_bavail * free.f_frsize >> 20} MiB",
-                hint="name another folder with --on FOLDER, or make the lab smaller ([lab] size)",
+                hint=OTHER_FOLDER,
             )
         try:
             descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC, 0o600)
@@ -127,7 +127,7 @@ class Disks:
             kind = NoSpace if error.errno in FULL else LabError
             raise kind(
                 f"guest: an image of {disk.size_bytes >> 20} MiB in {folder}: {error.strerror}",
-                hint="name another folder with --on FOLDER",
+                hint=OTHER_FOLDER,
             ) from error
         return descriptor
 

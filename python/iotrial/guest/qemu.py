@@ -111,10 +111,7 @@ def find() -> str:
     """Return the path of QEMU. Raises MissingTool naming its package."""
     found = shutil.which(PROGRAM)
     if found is None:
-        raise MissingTool(
-            f"the guest lab needs {PROGRAM}, which is not installed",
-            hint=f"apt-get install --no-install-recommends {PACKAGE}",
-        )
+        raise MissingTool.program("guest lab", PROGRAM, f"--no-install-recommends {PACKAGE}")
     return found
 
 

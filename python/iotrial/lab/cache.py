@@ -43,7 +43,7 @@ def resolve(state: str, lab: str) -> str:
     if state not in states:
         raise UnsupportedLevel(
             f'cache state "{state}": {a_lab(lab)} cannot prepare it',
-            hint="it has: cold, " + ", ".join(states),
+            hint="known: cold, " + ", ".join(states),
         )
     return state
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Required, TypedDict
 
-from iotrial.errors import LabError, MissingTool, NoSpace, RequestError, TargetError
+from iotrial.errors import LARGER_LAB, LabError, MissingTool, NoSpace, RequestError, TargetError
 from iotrial.guest.share import Share
 from iotrial.lab.filesystem import FILESYSTEMS, Filesystem
 from iotrial.lab.journal import Journal
@@ -49,7 +49,7 @@ class DiskOptions(TypedDict, total=False):
 class DiskPlace(Place):
     """A file system on a block device. Subclasses attach and detach the device."""
 
-    more_space = "use a larger lab ([lab] size), or fewer or smaller files"
+    more_space = LARGER_LAB
 
     def __init__(
         self,
@@ -371,10 +371,7 @@ class DiskPlace(Place):
             done = self.target.run(argv, timeout_s=300)
         except TargetError as error:
             if error.errno == errno.ENOENT:
-                raise MissingTool(
-                    f"cannot make {kind.name}: {argv[0]} is not installed",
-                    hint=f"apt-get install {kind.package}",
-                ) from error
+                raise MissingTool.program(f"making {kind.name}", argv[0], kind.package) from error
             raise
         return done.output(f"making {kind.name} on {self.device}")
 

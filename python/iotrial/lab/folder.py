@@ -19,7 +19,7 @@ from collections.abc import Set as AbstractSet
 from functools import partial
 from pathlib import Path
 
-from iotrial.errors import LabError, RequestError
+from iotrial.errors import OTHER_FOLDER, LabError, RequestError
 from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.objects.path import LabPath
 from iotrial.lab.place import MARGIN_BYTES, Place, check_space
@@ -157,5 +157,5 @@ def make_folder(folder: Path) -> None:
     except OSError as error:
         raise LabError(
             f"cannot create the lab's folder {folder}: {error.strerror}",
-            hint="name another one with --on FOLDER",
+            hint=OTHER_FOLDER,
         ) from error

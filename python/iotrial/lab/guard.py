@@ -180,9 +180,7 @@ def _check_signatures(target: Target, path: str, descriptor: str) -> None:
     try:
         done = target.run(["blkid", "-p", "-o", "export", descriptor])
     except TargetError as error:
-        raise MissingTool(
-            "cannot look for signatures: blkid is not installed", hint="apt-get install util-linux"
-        ) from error
+        raise MissingTool.program("device lab", "blkid", "util-linux") from error
     if done.exit_status == BLKID_FOUND_NOTHING and not done.stdout.strip():
         return
     wanted = ("TYPE=", "PTTYPE=", "USAGE=", "LABEL=")

@@ -29,12 +29,20 @@ from iotrial.durable import (
     sealed,
     sync_folder,
 )
-from iotrial.errors import LabError
+from iotrial.errors import LabError, TargetError
 from iotrial.paths import journal_mark
 
 VERSION = 1
 #: key in an entry's ``identity``: why a restore did not touch its subject
 LEFT_ALONE = "left alone"
+
+
+#: hint for an entry that no version of iotrial writes
+NOT_OURS = "check the entry: iotrial did not write it"
+
+
+def still_there(what: str) -> TargetError:
+    return TargetError(f"removing {what}: it is still there")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from iotrial.errors import KnobError, LabError, RequestError, UnsupportedLevel
+from iotrial.errors import KnobError, LabError, RequestError, UnsupportedLevel, unknown
 from iotrial.knobs.declaration import Declaration
 from iotrial.study.model import Setting
 from iotrial.study.places import OWN_LABS
@@ -301,6 +301,5 @@ def one_of(knob: str, value: str, known: tuple[str, ...]) -> str:
     """Return the value if it is a known one. Raises UnsupportedLevel listing the known values."""
     if value in known:
         return value
-    raise UnsupportedLevel(
-        f'knob {knob}: no level "{value}"', hint="it has: " + ", ".join(known) if known else None
-    )
+    message, hint = unknown("level", value, known, where=f"knob {knob}")
+    raise UnsupportedLevel(message, hint=hint)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping
 
-from iotrial.errors import NoSpace, TargetError
+from iotrial.errors import OTHER_FOLDER, NoSpace, TargetError
 from iotrial.lab import simulated_disk
 from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.objects.loop import Attached, LabLoop
@@ -103,5 +103,5 @@ class LoopImage:
                 raise
             raise NoSpace(
                 f"lab in {self._folder}: writing an image of {size_bytes >> 20} MiB: {error.message}",
-                hint="another program is filling that disk: name another folder with --on FOLDER",
+                hint=OTHER_FOLDER,
             ) from error

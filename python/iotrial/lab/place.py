@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from iotrial.errors import LabError, NoSpace, RequestError, TargetError
+from iotrial.errors import LARGER_LAB, OTHER_FOLDER, LabError, NoSpace, RequestError, TargetError
 from iotrial.lab.target import Target
 
 MEMORY_FILE_SYSTEMS = {"0x1021994": "tmpfs", "0x858458f6": "ramfs"}
@@ -56,7 +56,7 @@ class Place(ABC):
     #: False if other programs use its device too: their requests are in the device's counters
     own_device = True
     #: hint for the case that it is too small
-    more_space = "free some space there, or name another folder with --on FOLDER"
+    more_space = OTHER_FOLDER
 
     def __init__(self, name: str, target: Target) -> None:
         self.name = name
@@ -179,7 +179,7 @@ class Place(ABC):
         if done.exit_status != 0:
             problem = done.stderr.strip()[-300:] or "it took too long"
             if "No space left" in done.stderr:
-                raise NoSpace(f"copying {folder} to {self.label}: {problem}", hint="use a larger lab: --size")
+                raise NoSpace(f"copying {folder} to {self.label}: {problem}", hint=LARGER_LAB)
             raise LabError(f"copying {folder} to {self.label}: {problem}")
         self.syncfs()
 
@@ -194,11 +194,11 @@ def check_space(target: Target, folder: str, wanted: int, margin: int = MARGIN_B
     if str(facts["type"]).lower() in MEMORY_FILE_SYSTEMS:
         raise RequestError(
             f"lab in {folder}: this is memory ({MEMORY_FILE_SYSTEMS[str(facts['type']).lower()]}), not a disk",
-            hint="name a folder on a disk with --on FOLDER",
+            hint=OTHER_FOLDER,
         )
     free = int(facts["available_bytes"])
     if free < wanted + margin:
         raise NoSpace(
             f"lab in {folder}: expected {wanted >> 20} MiB and a margin of {margin >> 20} MiB, found {free >> 20} MiB free",
-            hint="name another folder with --on FOLDER, or make the lab smaller ([lab] size)",
+            hint=OTHER_FOLDER,
         )

@@ -7,7 +7,7 @@ from functools import cache
 
 import iotrial.lab.knobs
 import iotrial.lab.objects
-from iotrial.errors import RequestError, UnknownName
+from iotrial.errors import RequestError, UnknownName, unknown
 from iotrial.knobs.block import DeviceFile
 from iotrial.knobs.declaration import declarations, named_classes
 from iotrial.lab.knob import Knob
@@ -42,7 +42,5 @@ def check_options(setting: Setting) -> None:
     known = knob(setting.knob).option
     for key, _ in setting.options:
         if key != known:
-            raise RequestError(
-                f'knob {setting.knob}: no option "{key}"',
-                hint=f"it has: {known}" if known else "it has no options",
-            )
+            message, hint = unknown("option", key, [known] if known else [], where=f"knob {setting.knob}")
+            raise RequestError(message, hint=hint)

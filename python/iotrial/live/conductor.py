@@ -405,12 +405,12 @@ class LiveConductor(Conductor):
             for one in self._work.metrics
             if one.name in self._seen
         ]
-        guards = [f"guard {escape(guard.text)}: {self._standing(guard)}" for guard in self._work.guarding]
+        guards = [f"guard {escape(guard.text)}: {self._state_of(guard)}" for guard in self._work.guarding]
         return "; ".join(
             filter(None, (self._activity, f"now {', '.join(values)}" if values else "", *guards))
         )
 
-    def _standing(self, guard: Guard) -> str:
+    def _state_of(self, guard: Guard) -> str:
         if guard == self._tripped:
             return "has stopped the trial"
         if guard.is_limit:

@@ -138,10 +138,7 @@ def _client(module: str) -> Any:
     try:
         return importlib.import_module(f"prometheus_client.{module}")
     except ImportError:
-        raise MissingTool(
-            "--openmetrics needs prometheus_client, which is not installed",
-            hint="pip install 'iotrial[live]'",
-        ) from None
+        raise MissingTool.extra("--openmetrics", "prometheus_client", "live") from None
 
 
 class Exporter:

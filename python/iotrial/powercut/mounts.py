@@ -67,7 +67,7 @@ def enter_own_processes(answers: int) -> None:
 
 
 def end_all_others() -> None:
-    """Kill every other process of the PID namespace whose process 1 this is, and wait until none is left."""
+    """Kill every other process of the PID namespace that has this as process 1, and wait until none is left."""
     with suppress(ProcessLookupError):
         os.kill(-1, signal.SIGKILL)
     with suppress(ChildProcessError):

@@ -125,10 +125,7 @@ class Recovery:
         self._device, self._filesystem, self._check, self._options = device, filesystem, check, options
         self._fsck, self._fsck_every, self._limit_s = FSCKS[filesystem], fsck_every, limit_s
         if shutil.which(self._fsck.look[0]) is None:
-            raise MissingTool(
-                f"checking {filesystem} needs {self._fsck.look[0]}, which is not installed",
-                hint=f"apt-get install {self._fsck.package}",
-            )
+            raise MissingTool.program(f"checking {filesystem}", self._fsck.look[0], self._fsck.package)
         self._made = None if at else Path(tempfile.mkdtemp(prefix="iotrial-cut-"))
         self._folder = at or Path(str(self._made))
         self._child: _Child | None = None

@@ -40,7 +40,7 @@ from iotrial.terminal import escape
 
 MOST_PANELS = 24
 # Limit the marks over all panels, to keep the page below a few megabytes.
-_MARKS = 20_000
+_MARKS = 8_000
 _LEAST_MARKS, _MOST_MARKS = 240, 1500
 _SHARES = (0.5, 0.9, 0.99, 0.999, 1.0)
 

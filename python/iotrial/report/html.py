@@ -54,17 +54,17 @@ _COPIED = re.compile(r"(<pre>.*?</pre>|<style>.*?</style>|<script>.*?</script>)"
 def html(make: Callable[[int], Report]) -> str:
     """Render the report that ``make`` builds for a number of conditions to draw, in at most ``LARGEST_PAGE`` bytes.
 
-    If it is too large, tables are cut first, then figures. The data of figures get the remaining room.
+    If it is too large, tables are cut first, then figures. The data of figures get the room below ``WITH_DATA``.
     """
     reports: dict[int, Report] = {}  # figures need not be redrawn for a shorter table
     for most_rows, most_panels in ATTEMPTS:
         if most_panels not in reports:
             reports[most_panels] = make(most_panels)
         page = _Page(reports[most_panels], most_rows)
-        room = LARGEST_PAGE - len(page.text(room=0).encode("utf-8", "replace"))
-        if room >= 0:
+        size = len(page.text(room=0).encode("utf-8", "replace"))
+        if size <= LARGEST_PAGE:
             break
-    return page.text(room=room)
+    return page.text(room=WITH_DATA - size)
 
 
 class _Page:
@@ -145,6 +145,8 @@ def _template() -> Template:
 
 #: limit of a whole page, in bytes
 LARGEST_PAGE = 5_000_000
+#: bytes up to which the numbers behind figures are put into the page
+WITH_DATA = 400_000
 #: a table with more bytes is compressed
 _LARGEST_PLAIN = 65_536
 

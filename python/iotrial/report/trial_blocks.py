@@ -231,8 +231,14 @@ def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = 
     if single:
         effect = rows[0].effect
         levels = [elided(escape(name), _LONGEST_LEVEL) for name in (effect.level, effect.reference)]
+    head = elided(comparisons.pop(), _LONGEST_COMPARISON) if single else "comparison"
+    # the settings of one factor against the same reference are named by their levels
+    against = {(row.effect.kind == "main", row.effect.factor, row.effect.reference) for row in rows}
+    by_level = measured and len(comparisons) > 1 and len(against) == 1 and next(iter(against))[0]
+    if by_level:
+        head, levels[1] = (elided(escape(name), _LONGEST_LEVEL) for name in next(iter(against))[1:])
     columns = heads(
-        Column(elided(comparisons.pop(), _LONGEST_COMPARISON) if single else "comparison", wide=True),
+        Column(head, wide=True),
         *(Column(name, right=True) for name in levels if measured),
         f">{numbers}",
         Column("discovery" if exploratory else "p (anytime)", right=True, view=View.PAGE),
@@ -243,7 +249,8 @@ def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = 
     for row in rows:
         response = spoken(row.effect.response) if several else ""
         title = response if alone else f"{row.place}: {response}" if several else row.place
-        name = elided(title if single else row.comparison, _LONGEST_COMPARISON)
+        name = title if single else escape(row.effect.level) if by_level else row.comparison
+        name = elided(name, _LONGEST_COMPARISON)
         key = () if single else (title, row.condition.key)
         own = groups.setdefault(key, [])
         own.append(_effect(row, name, measured=measured, valid=valid, exploratory=exploratory))

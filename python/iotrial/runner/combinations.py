@@ -53,7 +53,7 @@ EXCLUDED: tuple[tuple[str, str, str], ...] = (
         "pages already cached are charged to the process that read them first, not to the work",
     ),
 )
-#: the knobs of these, and those whose settings ``clash`` compares; other settings never exclude each other
+#: the knobs of these, and those with settings that ``clash`` compares; other settings never exclude each other
 CLASHING = {"sysctl"} | {pattern.split(" ")[0].replace("\\", "") for *both, _ in EXCLUDED for pattern in both}
 SHARES = ("vm.dirty_background_ratio", "vm.dirty_ratio")
 NEEDS_NO_ORDER = ("data=writeback", "data=journal")

@@ -5,7 +5,7 @@ Such a knob would be a factor without effect, found equivalent at some cost.
 
 from __future__ import annotations
 
-from iotrial.errors import RequestError
+from iotrial.errors import LARGER_LAB, RequestError
 from iotrial.knobs.declaration import Stage
 from iotrial.knobs.work import FILE_SIZE, RECORD_SIZE
 from iotrial.lab import registry
@@ -16,7 +16,7 @@ from iotrial.units import format_bytes
 SIZES = (FILE_SIZE, RECORD_SIZE)
 #: Share of the lab's size that files can use; the file system keeps at most the rest for itself.
 SHARE_FOR_FILES = 0.8
-#: The same of files whose run shows whether they fit: without the reserve.
+#: The same of files that a run shows to fit: without the reserve.
 SHARE_FOR_PROGRAMS = 0.9
 
 
@@ -51,7 +51,7 @@ def check_own_files(study: Study, *, lab: str, lab_bytes: int) -> None:
         raise RequestError(
             f"study {study.name}: its programs lay out files of {format_bytes(laid_out)}, "
             f"in a lab of {format_bytes(lab_bytes)}",
-            hint=f'make it larger: [lab] size = "{-(-laid_out * 5 // 4 >> 20)} MiB"; or give the job a smaller size',
+            hint=f"{LARGER_LAB}, at least {-(-laid_out * 5 // 4 >> 20)} MiB",
         )
     own = [workload for workload in study.workloads if workload.work.own_file]
     knobs = {setting.knob for setting in study.settings}
@@ -78,5 +78,5 @@ def check_own_files(study: Study, *, lab: str, lab_bytes: int) -> None:
     if lab in DISK_LABS and largest > SHARE_FOR_FILES * lab_bytes:
         raise RequestError(
             f"study {study.name}: a file of {largest >> 20} MiB in a lab of {lab_bytes >> 20} MiB",
-            hint="make it larger: [lab] size",
+            hint=LARGER_LAB,
         )

@@ -16,7 +16,7 @@ from typing import Any
 
 import tomlkit
 
-from iotrial.errors import RequestError, UnknownName
+from iotrial.errors import RequestError, UnknownName, repeated, twice
 from iotrial.knobs.block import READ_AHEAD, BlockScheduler, BlockTunable, DeviceFile
 from iotrial.knobs.declaration import Stage, declarations
 from iotrial.knobs.machine import Sysctl
@@ -193,8 +193,8 @@ def bundles_of(texts: Sequence[str], *, today: bool) -> tuple[Level, ...]:
     if levels and (today or len(levels) == 1):
         levels.insert(0, Level(TODAY, tuple(Setting(knob, TODAY, options) for knob, options in knobs)))
     labels = [level.label.casefold() for level in levels]
-    if twice := next((label for label in labels if labels.count(label) > 1), None):
-        raise RequestError(f'--level "{twice}" is given twice', hint="give each level a name of its own")
+    if again := repeated(labels):
+        raise RequestError(twice("--level", again))
     return tuple(
         Level(
             level.label,
@@ -282,8 +282,8 @@ def _bundle_of(text: str) -> Level:
         knob, _, value = word.partition("=")
         one = setting_of(f"{knob}=?")
         settings.append(Setting(one.knob, value, _options(one)))
-    if len({(s.knob, s.options) for s in settings}) < len(settings):
-        raise RequestError(f'--level "{text}": a knob is given twice', hint="one value for each knob")
+    if again := repeated([(s.knob, s.options) for s in settings]):
+        raise RequestError(f'--level "{text}": {twice("knob", again[0])}')
     return Level(value_labels([name.strip()])[0], tuple(settings))
 
 
@@ -425,7 +425,7 @@ def short_names(factors: Sequence[Varied]) -> Mapping[str, str]:
     for factor, name in zip(factors, short, strict=True):
         if factor.name in found:
             raise RequestError(
-                f"{factor.name} is given twice", hint="give all its levels at once, separated by commas"
+                twice("setting", factor.name), hint="give all its levels at once, separated by commas"
             )
         found[factor.name] = name if short.count(name) == 1 else factor.name
     return found

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator
 from itertools import islice, product
 from pathlib import Path
 
-from iotrial.errors import MissingTool, PrivilegeError, RequestError
+from iotrial.errors import LARGER_LAB, MissingTool, PrivilegeError, RequestError, unknown
 from iotrial.knobs.declaration import Safety, Stage, consequence_of
 from iotrial.lab import cache, registry
-from iotrial.lab.filesystem import FILESYSTEMS
+from iotrial.lab.filesystem import FILESYSTEMS, Filesystem
 from iotrial.lab.guard import LOOK_IT_UP, Consent
 from iotrial.lab.knob import Knob, Requirement, a_lab
 from iotrial.lab.knobs.filesystem import FilesystemType
@@ -61,27 +61,22 @@ def check_names(study: Study) -> None:
         registry.check_options(setting)
         knob.parse(setting)
     if study.lab.filesystem not in FILESYSTEMS:
-        raise RequestError(
-            f'{study.origin}: [lab] filesystem = "{study.lab.filesystem}" is not known',
-            hint="it can be: " + ", ".join(FILESYSTEMS),
+        message, hint = unknown(
+            "file system", study.lab.filesystem, FILESYSTEMS, where=f"{study.origin}: [lab]"
         )
+        raise RequestError(message, hint=hint)
     for place in study.places:
         if place.filesystem is not None and place.filesystem not in FILESYSTEMS:
-            raise RequestError(
-                f'{study.origin}: [[place]] {place.name}: file system "{place.filesystem}" is not known',
-                hint="it can be: " + ", ".join(FILESYSTEMS),
-            )
+            where = f"{study.origin}: [[place]] {place.name}"
+            message, hint = unknown("file system", place.filesystem, FILESYSTEMS, where=where)
+            raise RequestError(message, hint=hint)
     filesystem = FILESYSTEMS[study.lab.filesystem]
     for option in study.lab.mkfs_options:
         if not filesystem.allows_mkfs(option):
-            raise RequestError(
-                f'{study.origin}: [lab] mkfs option "{option}" is not on the list of {filesystem.name}'
-            )
+            raise _no_mkfs_option(study, option, filesystem)
     for option in study.lab.mount_options:
         if registry.knob("mount.option").parse(Setting("mount.option", option)) == "default":
-            raise RequestError(
-                f'{study.origin}: [lab] mount option "default" does not exist', hint="leave it out"
-            )
+            raise RequestError(f'{study.origin}: [lab] mount option "default" does not exist')
     _check_mkfs_options(study)
     _check_log(study)
     combinations.check(study)
@@ -97,7 +92,7 @@ def _check_log(study: Study) -> None:
         if filesystem not in LOGGED:
             raise RequestError(
                 f"{study.origin}: knob filesystem.log: {filesystem} does not support an external log",
-                hint="it can be set for: " + ", ".join(LOGGED),
+                hint="known: " + ", ".join(LOGGED),
             )
 
 
@@ -121,10 +116,14 @@ def _check_mkfs_options(study: Study) -> None:
                     if option != "default" and not FILESYSTEMS[kind].allows_mkfs(option)
                 ]
                 if wrong:
-                    raise RequestError(
-                        f'{study.origin}: mkfs option "{option}" is not on the list of {wrong[0]}',
-                        hint="it has patterns: " + "; ".join(FILESYSTEMS[wrong[0]].mkfs_allowed),
-                    )
+                    raise _no_mkfs_option(study, option, FILESYSTEMS[wrong[0]])
+
+
+def _no_mkfs_option(study: Study, option: str, filesystem: Filesystem) -> RequestError:
+    return RequestError(
+        f'{study.origin}: mkfs option "{option}" is not on the list of {filesystem.name}',
+        hint="it has patterns: " + "; ".join(filesystem.mkfs_allowed),
+    )
 
 
 def check_trust(study: Study, *, trust: bool) -> None:
@@ -178,7 +177,7 @@ def check_requirement(
             hint = f"try it on an image: {option}"
         raise RequestError(f"knob {setting.knob}: {a_lab(kind)} cannot set it", hint=hint)
     if need.root and not root:
-        raise PrivilegeError(f"knob {setting.knob}: needs root", hint="run it with sudo")
+        raise PrivilegeError(f"knob {setting.knob}")
     for tool, package in need.tools.items():
         means.program(tool, package)
     for module in sorted(need.modules):
@@ -350,7 +349,7 @@ def check_labs(study: Study, lab: str) -> None:
     for workload in study.workloads:
         labs = workload.work.labs()
         if lab not in labs:
-            why = "has no files of its own" if lab == IN_PLACE else "has no block device of its own"
+            why = "makes no files" if lab == IN_PLACE else "has no block device"
             raise RequestError(
                 f"workload {workload.name}: {a_lab(lab)} {why}",
                 hint="it needs a lab of kind " + " or ".join(sorted(labs)) + ", as root",
@@ -472,7 +471,7 @@ def check_mkfs_work(study: Study, *, lab_bytes: int) -> None:
             if volume > lab_bytes:
                 raise RequestError(
                     f"workload {workload.name}: a file system of {format_size(volume)} in a lab of {format_size(lab_bytes)}",
-                    hint="make it larger: [lab] size",
+                    hint=LARGER_LAB,
                 )
             if 0 < volume < smallest:
                 raise RequestError(

@@ -55,7 +55,7 @@ class Installed(Means):
 
     def program(self, name: str, package: str) -> None:
         if shutil.which(name, path=TOOL_FOLDERS) is None:
-            raise MissingTool(f"{name} is not installed", hint=f"apt-get install {package}")
+            raise MissingTool.program("lab", name, package)
 
     def module(self, name: str) -> None:
         """Do nothing: the kernel loads modules on demand."""

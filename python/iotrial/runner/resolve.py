@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from msgspec import structs
 
 from iotrial.design.model import Arm, Condition
-from iotrial.errors import PrivilegeError, RequestError
+from iotrial.errors import PrivilegeError, RequestError, unknown
 from iotrial.guest.array import DEFAULTS, LEVELS, MAKERS
 from iotrial.guest.initramfs import Needs
 from iotrial.guest.link import described as described_link
@@ -192,9 +192,7 @@ def resolve(
         if workload.cache is not None:
             state = cache.resolve(workload.cache, kind)
             if state in cache.NEEDS_ROOT and not root:
-                raise PrivilegeError(
-                    f"cache state {state}: needs root", hint="run it with sudo, or use cold-data"
-                )
+                raise PrivilegeError(f"cache state {state}", instead="use cold-data")
     notes += [] if kind == IN_PLACE else _coarse_clock(study, every)
     notes += _modelled(study, sites)
     notes += _left_warm(study, kind)
@@ -226,18 +224,15 @@ def _choose_lab(study: Study, requested: str | None, *, root: bool) -> str:
         in_folders_alone = any(w.work.labs() == {"directory"} for w in study.workloads)
         return "image" if root and not in_folders_alone else "directory"
     if wanted not in LABS:
-        raise RequestError(f'no lab of kind "{wanted}" yet', hint="available: " + ", ".join(LABS))
+        message, hint = unknown("kind of lab", wanted, LABS)
+        raise RequestError(message, hint=hint)
     if wanted == "image" and not root:
         if requested is None and _directory_can_serve(study):
             return "directory"
-        raise PrivilegeError(
-            f"study {study.name}: the image lab makes loop devices and mounts, which needs root",
-            hint="run it with sudo" + (", or use --lab directory" if _directory_can_serve(study) else ""),
-        )
+        instead = "use --lab directory" if _directory_can_serve(study) else ""
+        raise PrivilegeError(f"study {study.name}: the image lab", instead=instead)
     if wanted == "device" and not root:
-        raise PrivilegeError(
-            f"study {study.name}: the device lab claims a disk, which needs root", hint="run it with sudo"
-        )
+        raise PrivilegeError(f"study {study.name}: the device lab")
     return wanted
 
 
@@ -373,7 +368,7 @@ def _changes(sites: Sequence[Site], turns: Sequence[KnobSetting], *, in_use: boo
                 "of 4,096 behind them; a private mount"
             )
             found.append(
-                "at the end those bytes are ZEROS, whatever they were before; no other byte is written"
+                "at the end those bytes are ZEROS, whatever they were before; the rest is not written"
             )
             found.append(
                 "queue settings of that disk (scheduler, nr_requests, read_ahead_kb, wbt_lat_usec), restored at the end"

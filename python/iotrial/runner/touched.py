@@ -31,7 +31,7 @@ LEAST_SHARE = 0.1
 LEAST_OF_COLD, MOST_COLD = 0.5, 4
 #: Calls that read less of the opened files than this do not tell what a run reads: it maps them, or uses io_uring.
 SEEN_SHARE = 0.5
-#: Less of the opened files is said to be little, and so is a smaller difference between levels to be none.
+#: A smaller share of the opened files counts as little, a smaller difference between levels as none.
 LITTLE_SHARE, LEAST_HELD, UNEVEN_SHARE = 0.25, 1 << 20, 0.1
 #: Any program does I/O elsewhere up to LEAST_ELSEWHERE. More is noted if its share is at least NOTED_SHARE.
 LEAST_ELSEWHERE = 64 << 10
@@ -42,7 +42,7 @@ NEGLIGIBLE = 0.01
 BLOCK_BYTES = 4096
 #: Fewer names are looked up in little time.
 MANY_NAMES = 100
-#: Fewest runs of a level whose bytes are compared with another's.
+#: Fewest runs of a level to compare its bytes with another's.
 LEAST_RUNS = 3
 MOST_PATHS, MOST_REWRITTEN = 5, 3
 NOT_USED = "the work did not use the device under test"
@@ -55,7 +55,7 @@ class Touched:
     ``read``: bytes of the lab's files that it read, each byte counted once, without those it had written
     itself, of a selection of ``of_bytes`` bytes. ``held``: the size of those files. ``outside``: the files
     outside the lab with most bytes, system files last. ``sure``: nothing can have been missed. ``rewritten``:
-    the files whose earlier content it read and which it changed, in the lab or not.
+    the files that it read and then changed, in the lab or not.
     """
 
     sure: bool
@@ -225,7 +225,7 @@ def uncounted_note(workload: str, filesystem: str) -> str:
     """Return the note that cold runs could not be checked."""
     return (
         f"{workload}: its files were evicted from the page cache before cold runs, but the kernel does not count what is "
-        f"read from {filesystem}, so this could not be checked; the server may have caches of its own"
+        f"read from {filesystem}, so this could not be checked; the server may have caches too"
     )
 
 
@@ -277,7 +277,7 @@ def names_note(workload: str, touched: Touched, state: str) -> str | None:
 def uneven_note(workload: str, read: Mapping[str, Sequence[float]]) -> str | None:
     """Return the note that levels read different amounts, though none changes the work; None if they do not.
 
-    ``read``: bytes that each level's runs asked for by calls, cached or not.
+    ``read``: bytes that each level's runs requested by calls, cached or not.
     """
     typical = {level: median(amounts) for level, amounts in read.items() if len(amounts) >= LEAST_RUNS}
     if len(typical) < 2:

@@ -245,7 +245,7 @@ class Conductor:
         #: By condition: number of runs, of runs that made no use of the device, of runs with a request to it
         #: during the timed part.
         self._use: dict[str, list[int]] = {}
-        #: By condition and level: bytes that its runs asked for by read calls.
+        #: By condition and level: bytes that its runs requested by read calls.
         self._read: dict[str, dict[str, list[float]]] = {}
         self._done_in_round: set[str] = set()
         #: What a run is doing, where runs are long.
@@ -501,7 +501,7 @@ class Conductor:
     def _run(
         self, condition: Condition, planned: PlannedRun, block: Block, *, wash_in: WashIn | None
     ) -> Outcome:
-        """Do one run, after the unmeasured ones of its wash-in, or after one of its own arm.
+        """Do one run, after the unmeasured ones of its wash-in, or after one of the same arm.
 
         If the guest dies during the run, the run counts as failed, the guest is rebooted, and the trial goes
         on.
@@ -806,7 +806,7 @@ def _check_own_files(workload: str, touched: Touched, subject: RunContext, state
 def budget_note(
     plan: Plan, spec: Spec, *, round_s: float, rounds: int, spent_s: float, fewer: Fewer | None = None
 ) -> str | None:
-    """Return what to type where so many ``rounds`` of blocks, of ``round_s`` seconds each, cannot give an interval.
+    """Return what to type where this number of ``rounds`` of blocks, of ``round_s`` seconds each, cannot give an interval.
 
     ``spent_s``: seconds of --time that are not for further rounds. ``fewer``: the levels that will be compared instead. None
     if there are enough, or blocks are no measure.

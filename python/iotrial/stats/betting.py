@@ -1,6 +1,6 @@
 """The betting products of the e-process, as logarithms.
 
-A block has k runs whose logarithms are x_0 .. x_{k-1}: the level's run less a candidate effect d, the reference's run and,
+A block has k runs with logarithms x_0 .. x_{k-1}: the level's run less a candidate effect d, the reference's run and,
 in most blocks, that of its identical copy. If d is the effect, the drawn order makes all k! assignments of these numbers to
 the runs equally likely. Hence for any l the factor
 

@@ -3,7 +3,7 @@
 The interval of a log ratio is about its centre of symmetry. A dozen or so blocks show that well, and one run in a hundred
 that takes ten times as long hardly moves it. This module therefore answers two further questions.
 
-**Slow runs.** A run is slow if it takes more than ``SLOW`` times the typical time of its own arm, so a level that makes every
+**Slow runs.** A run is slow if it takes more than ``SLOW`` times the typical time of its arm, so a level that makes every
 run slower has no more slow runs for that. The typical times of the arms differ by the median of the contrasts over the last
 ``WINDOW`` blocks before this one; that of the reference is the larger of the medians of both arms over these blocks, the
 level's divided by that ratio. (The arms' own medians would not do: where runs have two speeds, they differ by chance.) So
@@ -164,7 +164,7 @@ def mean_ratio(
 
 
 def _towards_slow(response: Response) -> float | None:
-    """Return 1 for a time, -1 for a rate (whose logarithm falls if a run is slow), None for other responses."""
+    """Return 1 for a time, -1 for a rate (its logarithm falls if a run is slow), None for other responses."""
     if response.scale is not Scale.LOG:
         return None
     if is_time(response) and response.better is not Better.HIGHER:

@@ -20,7 +20,7 @@ such bet: once the last arm is known, so is the first.
 
 **Across blocks.** The first run of a block follows the last run of the previous block, whatever its condition. The last arm
 of that block is uniform over its arms, and without carry-over the results of the next block do not depend on it. A block
-whose results have been used for such a bet is not itself bet on, so each block of a condition is in at most one pair.
+that has been used for such a bet is not itself bet on, so each block of a condition is in at most one pair.
 
 Each of the two e-processes ever reaches 1/alpha with probability at most alpha (Ville's inequality).
 docs/method-tables.md has the
@@ -44,7 +44,7 @@ from iotrial.stats.dependence import (
     AFTER_ITSELF,
     AFTER_OTHER,
     Dependence,
-    Table,
+    RunColumns,
     arranged,
     dependences,
     score_needed,
@@ -300,7 +300,7 @@ def _others(spec: Spec, factor: str, level: str) -> tuple[str, ...]:
 
 def _table(
     units: Sequence[Unit], tried: Sequence[tuple[str, str]], references: Collection[tuple[str, str]]
-) -> tuple[Table, dict[tuple[str, str], Floats]]:
+) -> tuple[RunColumns, dict[tuple[str, str], Floats]]:
     """Return all runs as a table, and with which probability each of its entries has each level.
 
     That is 0 or 1, but for an unmeasured run of another level before one of the reference: it is drawn among the others."""
@@ -599,7 +599,7 @@ def _unaffected(
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Runs whose order was randomised together, in run order: a block, or one repeat in a stretch of a whole-plot study.
+    """Runs that were randomised together, in run order: a block, or one repeat in a stretch of a whole-plot study.
 
     ``values`` are on the response's scale of comparison (NaN for a run without a value), ``control`` marks runs of control
     arms. ``levels`` are each run's labels by factor. ``own`` is false for blocks of other conditions, of which only the last
@@ -847,7 +847,7 @@ def _log_factors(z: Floats, share: Floats, hit: Flags, usual: Floats) -> Floats:
 
 
 def _between(history: _History) -> tuple[Counts, Floats]:
-    """Return the rows of the units whose first run gives a bet on the run before it, and its z."""
+    """Return the rows of the units with a first run that gives a bet on the run before it, and its z."""
     units, z = history.units, np.full(history.place.size, np.nan)
     for rows, runs in history.alike():
         before = [units[place - 1] for place in history.place[rows].tolist()]

@@ -6,7 +6,7 @@ but for a factor, so S takes one running sum. Of each C only the value at the en
 chunk's factors and one logarithm. A factor is divided by its largest term, so it is between 1 and the number of runs, and
 the product of a chunk cannot overflow. The aimed bet has its own running sum.
 
-C never decreases, because a mean of exponentials of numbers whose sum is 0 is at least 1. Hence the largest +-S of a chunk
+C never decreases, because a mean of exponentials of numbers with sum 0 is at least 1. Hence the largest +-S of a chunk
 and the C before the chunk give an upper bound of M within it. If this bound is below a threshold, nothing in the chunk
 reaches
 it; only the other chunks are evaluated block by block.
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 _LN2, _LN3 = math.log(2.0), math.log(3.0)
 _CHUNK = 32
-#: number of factors, each at most 3 exp(stake + gap), whose product is a finite number if stake + gap is at most the second
+#: number of factors, each at most 3 exp(stake + gap), with a finite product if stake + gap is at most the second
 _FEW, _LARGEST_OF_FEW = 8, 80.0
 _LARGEST_OF_ALL = 20.0
 #: chunks and cells per pass: an excluded candidate stops costing time, and arrays stay in the CPU cache
@@ -467,9 +467,9 @@ class _Chunks:
 
 
 class _Plain:
-    """The factors of a pass whose stakes are not large: two exponentials give them all.
+    """The factors of a pass without large stakes: two exponentials give them all.
 
-    ``together``: number of factors whose product is finite.
+    ``together``: number of factors with a finite product.
     """
 
     def __init__(self, stakes: Floats, together: int) -> None:

@@ -1,8 +1,8 @@
 """Negative and positive controls of a condition: does the copy differ from its original, is the injected slowdown found?
 
-A trial whose copy differs from its original reports effects that do not exist; a trial whose positive control misses the
-injected ratio misses effects that do exist. Both are judged at a level shared by all control effects of the trial; whether
-the slowdown was detected at all is judged at the study's alpha.
+A trial with a copy that differs from its original reports effects that do not exist; one with a positive control that misses
+the injected ratio misses effects that do exist. Both are judged at a level shared by all control effects of the trial;
+whether the slowdown was detected at all is judged at the study's alpha.
 
 The copy is judged in every response that gets a verdict. The slowdown is judged in the response that it is injected into (one
 for most workloads, every primary time of a matrix), and against the requested ratio, not the ratio that the probe reports

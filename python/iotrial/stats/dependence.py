@@ -79,7 +79,7 @@ PATTERNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class RunColumns:
     """Runs in time order, one entry each. ``arm``, ``unit`` and ``block`` are numbers; ``slot`` counts from 0 in its unit.
 
     ``counted``: measured, of the condition in question, in a unit in which every run has a value; other runs only precede
@@ -114,8 +114,8 @@ class Dependence:
         return self.size * max(self.pattern.weights)
 
 
-def dependences(table: Table, held: Mapping[tuple[str, str], Floats | Flags]) -> list[Dependence]:
-    """Fit every pattern for every level. ``held``: by factor and level, which runs have it (of an unmeasured run whose level
+def dependences(table: RunColumns, held: Mapping[tuple[str, str], Floats | Flags]) -> list[Dependence]:
+    """Fit every pattern for every level. ``held``: by factor and level, which runs have it (of an unmeasured run with a level
     is not known: with which probability).
 
     Patterns that the arms and slots determine, or that too few blocks inform about, are left out."""
@@ -161,7 +161,7 @@ def _exposures(columns: Floats, held: Sequence[Floats | Flags], units: Counts) -
 class Residuals:
     """Columns and values of the counted runs, without what units, arms and slots explain."""
 
-    def __init__(self, table: Table, columns: Floats) -> None:
+    def __init__(self, table: RunColumns, columns: Floats) -> None:
         """``columns`` has shape (counted runs, columns)."""
         which = np.flatnonzero(table.counted)
         codes = np.unique(table.arm[which], return_inverse=True)[1]
@@ -212,7 +212,7 @@ def normal_score(t: Floats, freedom: Floats) -> Floats:
     return z
 
 
-def _slots(table: Table) -> Floats:
+def _slots(table: RunColumns) -> Floats:
     """Return a column for each slot after the first of units of each size, so that noise with a rhythm is no dependence."""
     sizes = np.bincount(table.unit[table.counted], minlength=int(table.unit.max()) + 1)[table.unit]
     place = np.where(table.counted, 1000 * sizes + table.slot, 0)
@@ -243,7 +243,7 @@ def arranged(
     blocks: Sequence[int],
     own: Sequence[bool],
     led: Sequence[Collection[int]] = (),
-) -> tuple[Table, Counts]:
+) -> tuple[RunColumns, Counts]:
     """Lay out units in time order as a table; return with it which measured run, counted over all units, each entry is of.
 
     ``led``: in each unit, the places of the runs that one unmeasured run precedes. That run has an entry of its own, just
@@ -260,7 +260,7 @@ def arranged(
     runs = np.insert(np.arange(value.size), extra, extra)
     measured = np.ones(runs.size, dtype=bool)
     measured[np.searchsorted(runs, extra)] = False
-    return Table(
+    return RunColumns(
         value=np.where(np.isfinite(value), value, 0.0)[runs],
         arm=np.array([number[arm] for unit in arms for arm in unit], dtype=np.intp)[runs],
         unit=np.repeat(np.arange(len(sizes)), sizes)[runs],

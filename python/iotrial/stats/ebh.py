@@ -8,7 +8,7 @@ contrasts of complete blocks, in time order, bet against the hypothesis that onl
 difference, since many of them are zero. They are exploratory: the result is a list of likely mechanisms with a controlled
 false discovery rate, not a verdict.
 
-A counter whose contrasts are all zero carries no information and is not counted among the hypotheses. Omitting it depends
+A counter with contrasts that are all zero carries no information and is not counted among the hypotheses. Omitting it depends
 on magnitudes alone; given these, the signs are fair coins if there is no effect.
 """
 

@@ -6,7 +6,7 @@ up to n; a block in which all numbers so far are equal has factor 1.
 If d is the effect, the drawn order makes all assignments of a block's numbers to its runs equally likely, so each factor has
 mean 1 given everything before. Hence M_n(d) is a martingale that starts at 1, or not above one, and by Ville's inequality
 P(M_n(d) >= 1/alpha for any n) <= alpha. The confidence set after n blocks consists of
-the d whose f(d) = max over n of M_n(d) stayed below 1/alpha; the interval is the hull of this set.
+the d for which f(d) = max over n of M_n(d) stayed below 1/alpha; the interval is the hull of this set.
 
 If the estimate is at an end of that hull, early and late blocks contradict each other. Then the interval is the hull of the
 d with M_n(d) < 1/alpha after the last block alone. It is wider, valid at the block where the trial stops, and uses all

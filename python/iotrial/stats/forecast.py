@@ -63,7 +63,7 @@ GUESSES = (LIKELY, LUCKY, UNLUCKY, CALM, ROUGH, BEST)
 class Comparison:
     """The comparisons of one primary response in one condition.
 
-    ``arms`` is the number of arms of a block at each of the two compared levels (1 except in factorials, whose means scatter
+    ``arms`` is the number of arms of a block at each of the two compared levels (1 except in factorials: their means scatter
     less). ``scatter`` is that of a contrast of two single arms; None if the response has no margin or the pilot has too few
     blocks. ``effects``: number of comparisons. ``per_block``: contrasts per block (1 except within the stretches of whole
     plots). ``stratum``: ``whole plots`` or ``within`` if a study has both. ``grows``: factor on the block SD

@@ -38,7 +38,7 @@ QUIET = frozenset({Verdict.EQUIVALENT, Verdict.INCONCLUSIVE})
 class Conclusion(StrEnum):
     """Conclusion on one effect, with the margin taken into account. Reports print ``words``.
 
-    The plain words are for effects whose whole interval is beyond the margin; METHOD.md has the table.
+    The plain words are for effects with the whole interval beyond the margin; METHOD.md has the table.
     """
 
     FASTER = "faster"
@@ -439,7 +439,7 @@ class CarryOver:
     ``wash_in``: the unmeasured runs before each measured one, of the blocks that are judged. ``score``: that of the least
     squares (``dependence.py``). ``suspected``: the runs seem to depend on those before them, so no verdict is given before a
     wash-in. ``doubtful``: a verdict might rest on such a dependence, so more blocks are needed. ``explicable``: the levels
-    whose verdict a cost of switching alone could explain, so it is withheld. ``upcoming``: the wash-in of the next block.
+    with a verdict that a cost of switching could explain, so it is withheld. ``upcoming``: the wash-in of the next block.
     ``passed``: false if the exact control failed, or if the runs still depend on those before them with the
     longest wash-in. ``switching``: what a switch costs, where that was found.
     """

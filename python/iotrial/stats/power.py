@@ -108,7 +108,7 @@ def resolvable_margin(
 
 
 def visible_margin(block_sd: float, blocks: int, *, alpha: float) -> float | None:
-    """Return the smallest margin whose positive control is detected within ``blocks`` blocks that have it; else None."""
+    """Return the smallest margin at which the positive control is detected within ``blocks`` blocks with it; else None."""
     ratio = _least_ratio(_SEEN, blocks, alpha)
     found = _margin(None if ratio is None else 2.0 * ratio, block_sd)
     return None if found is None else found / 2.0

@@ -152,7 +152,7 @@ def loss(
 
 
 @dataclass(slots=True)
-class Standing:
+class ArmState:
     """How one arm stands: why it left and the position of the arm that is better; whether it is shown to be better than the
     reference; whether it is good."""
 
@@ -162,7 +162,7 @@ class Standing:
     good: bool = False
 
 
-def race(values: Floats, reference: int, rules: Rules, failures: Sequence[int] = ()) -> list[Standing]:
+def race(values: Floats, reference: int, rules: Rules, failures: Sequence[int] = ()) -> list[ArmState]:
     """Judge a race: return how each arm stands.
 
     ``values`` has shape (arms, blocks), in time order, on the scale of comparison, with NaN where an arm did not run or has
@@ -170,7 +170,7 @@ def race(values: Floats, reference: int, rules: Rules, failures: Sequence[int] =
     """
     pairs = _Pairs(rules.sign * values, reference, rules)
     arms = range(len(values))
-    found = [Standing() for _ in arms]
+    found = [ArmState() for _ in arms]
     for arm, failed in enumerate(failures):
         if failed >= MOST_FAILURES and arm != reference:
             found[arm].left = Left.FAILS

@@ -1,7 +1,7 @@
 """Typical runs where contrasts are skewed: the interval of the median, and whether medians and means contradict a direction.
 
 The interval of ``eprocess.py`` is about the centre of symmetry of the contrasts D. If the runs of one arm are skewed or stall
-now and then, D has no such centre, and the bets, whose stakes grow with the size of D, follow the few large ones. Bets on the
+now and then, D has no such centre, and the bets, with stakes that grow with D, follow the few large ones. Bets on the
 sign of D - d alone need no symmetry: they are about the median of D, the ratio that half of the blocks exceed. With p the
 chance that D > d, the stake is spread evenly over all p from 1/2 to 1: after k of n contrasts above d the capital is
 
@@ -74,7 +74,7 @@ def typical_interval(
     ``found`` is the interval that assumes symmetry; ``margin`` is on the scale of the contrasts. Where the blocks contradict
     each other, the interval of the median is used only if stalls are the cause (else the effect has changed), and is that of
     the blocks without them: stalls in a row break the order of the signs. Without pairs D is a mean over many runs, as in a
-    fraction, whose symmetry does not rest on single runs: then ``found`` stays.
+    fraction, so that the symmetry does not rest on single runs: then ``found`` stays.
     ``p_anytime`` and ``e_value`` stay: "no effect at all" implies symmetry.
     """
     values = np.asarray(contrasts, dtype=np.float64)

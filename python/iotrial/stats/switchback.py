@@ -133,7 +133,7 @@ def carry_over(
     pair or block of each window. ``reference`` is the level that others are compared with (default: that of the first
     window). ``trends``: later half less earlier half of each window's counted part, on the same scale, if it is known.
     ``lead_ins``: the level of the lead-in before each window, None where another window was before it; not given for a
-    trial whose rests are not known. All diagnoses together are wrong with probability at most ``alpha`` in a trial without
+    trial with unknown rests. All diagnoses together are wrong with probability at most ``alpha`` in a trial without
     carry-over, at every look.
 
     None with fewer than two levels or no complete pair. Raises ValueError if the lengths differ.

@@ -1,7 +1,7 @@
 """Void (discarded) blocks: the rules, counts by rule and level, and a test whether a rule hits one level more often.
 
 A void rule that hits one arm more often than the other selects the remaining blocks and so creates effects. If the
-rule treats all arms alike, the run whose check failed is equally likely to be any run of its block. For each tested
+rule treats all arms alike, the run that failed the check is equally likely to be any run of its block. For each tested
 level, let p be the share of its runs in the block, and I = 1 if the check failed at this level. Then the product over
 void blocks of 1 + lambda (I/p - 1) has mean 1, so its mean over a few lambda reaches 1/alpha with probability at most
 alpha, at any look. It makes a trial invalid only at the control level, shared by the levels.
@@ -39,79 +39,65 @@ class Void(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class VoidRule:
-    """A rule in words: what happened, the usual reasons, and what to change. Each is a clause."""
+    """A rule in words: what happened, and what to change. Both are clauses."""
 
     what: str
-    why: str
     change: str
 
     @property
     def sentence(self) -> str:
         """The rule as two sentences without the last stop."""
-        return f"{self.what}: {self.why}. {self.change[:1].upper()}{self.change[1:]}"
+        return f"{self.what}. {self.change[:1].upper()}{self.change[1:]}"
 
 
 VOID_RULES: Mapping[Void, VoidRule] = {
     Void.COLD_WAS_NOT_COLD: VoidRule(
         "a cold run read less from the device than it should have",
-        "another program reads the same files, the command reads other files in each run or parts that were never written, "
-        "or the device has a cache of its own",
-        "stop the other program, or use --cache cold-system, which drops all caches of the machine",
+        "stop other programs that read the same files, or use --cache cold-system",
     ),
     Void.COLD_DATA_WAS_KEPT: VoidRule(
         "the kernel kept the data of files in memory that were to be cold",
-        "a program has them mapped or locked",
-        "stop that program",
+        "stop the program that has them mapped or locked",
     ),
     Void.WARM_WAS_NOT_WARM: VoidRule(
         "a warm run had to read from the device",
-        "its files do not stay in the page cache, because memory is short, or it reads past the cache (O_DIRECT) or other "
-        "files each time",
-        "use less data or free memory, or compare cold runs (cache cold)",
+        "use less data or free memory; work with O_DIRECT or on other files each time cannot be warm: use --cache cold",
     ),
     Void.READ_BACK_FAILED: VoidRule(
         "the kernel did not take a setting",
-        "the device, its driver or another setting rules the value out, or files found too little contiguous space",
-        "leave out this level, or make the lab larger",
+        "leave out this level (device, driver or another setting rules it out), or make the lab larger for files that need "
+        "contiguous space",
     ),
     Void.SETTING_CHANGED: VoidRule(
         "something else changed a setting during a run",
-        "tuned, a udev rule or another service sets it as well",
-        "stop it while the trial runs",
+        "stop it while the trial runs: tuned, a udev rule or another service",
     ),
     Void.WASH_IN_FAILED: VoidRule(
         "an unmeasured run before a measured one failed",
-        "the work fails now and then, so the measured run did not start from the common state",
         "run the work by itself until it no longer fails",
     ),
     Void.METRIC_LOST: VoidRule(
         "a metric could not be read",
-        "its source was restarted, is gone or did not answer",
         "check the source of --metric and of the guards",
     ),
     Void.NO_VALUE: VoidRule(
         "a window had no value",
-        "nothing was counted in it",
         "use longer windows (--window)",
     ),
     Void.CLOCK_SET: VoidRule(
         "the clock was set in a window",
-        "a time service stepped it",
         "wait until the clock is synchronised",
     ),
     Void.SLEPT: VoidRule(
         "the machine slept in a window",
-        "it was suspended, or its host stopped it",
-        "prevent that while the trial runs",
+        "prevent suspending it, or its host from stopping it, while the trial runs",
     ),
     Void.LATE: VoidRule(
         "a window began or ended late",
-        "the machine was overloaded or stood still",
         "use hours of less load (--quiet-hours)",
     ),
     Void.CUT_OFF: VoidRule(
         "the trial was cut off in the middle of a block",
-        "its windows are too far apart to be compared",
         "nothing to change: the next block takes its place",
     ),
 }

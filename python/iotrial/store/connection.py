@@ -221,7 +221,7 @@ def _read_only(path: Path, *, checked: bool) -> tuple[sqlite3.Connection, tuple[
         _refuse_foreign(connection, path)
         check_tables(connection, path, exactly=False)
         warnings = []
-        version = standing(connection).version
+        version = header_ids(connection).version
         if version > schema.VERSION:
             warnings.append(
                 f"store {path}: {_newer(version)}: opened read-only; unknown records are not shown"
@@ -273,12 +273,12 @@ def _harden(connection: sqlite3.Connection) -> None:
 
 
 def _is_empty(connection: sqlite3.Connection) -> bool:
-    found = standing(connection)
+    found = header_ids(connection)
     return found.empty and found.application == 0
 
 
 def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
-    if standing(connection).application != schema.APPLICATION_ID:
+    if header_ids(connection).application != schema.APPLICATION_ID:
         raise StoreError(
             f"store {path}: an SQLite file, but not a store of trials",
             hint="set $IOTRIAL_STORE to another file",
@@ -286,7 +286,7 @@ def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _refuse_newer(connection: sqlite3.Connection, path: Path) -> None:
-    version = standing(connection).version
+    version = header_ids(connection).version
     if version > schema.VERSION:
         raise StoreError(
             f"store {path}: {_newer(version)}",
@@ -318,7 +318,7 @@ def _create(connection: sqlite3.Connection) -> None:
 
 def _migrate(connection: sqlite3.Connection) -> None:
     """Migrate an older store to this version; another process may do so at the same time."""
-    if standing(connection).version >= schema.VERSION:
+    if header_ids(connection).version >= schema.VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -348,7 +348,7 @@ MAX_CHECKED = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class HeaderIds:
     """The IDs in the file's header, and whether it has any table."""
 
     empty: bool
@@ -356,7 +356,7 @@ class Standing:
     version: int
 
 
-def standing(connection: sqlite3.Connection) -> Standing:
+def header_ids(connection: sqlite3.Connection) -> HeaderIds:
     """Read the header IDs in one transaction: another process may be creating the file."""
     connection.execute("BEGIN")
     try:
@@ -366,7 +366,7 @@ def standing(connection: sqlite3.Connection) -> Standing:
     finally:
         if connection.in_transaction:
             connection.execute("COMMIT")
-    return Standing(empty, application, version)
+    return HeaderIds(empty, application, version)
 
 
 def complaint(connection: sqlite3.Connection, path: Path) -> str | None:
@@ -405,7 +405,7 @@ def check_tables(connection: sqlite3.Connection, path: Path, *, exactly: bool) -
             )
     if exactly and {
         name: entry for name, entry in found.items() if not name.startswith("sqlite_")
-    } != _declared(min(standing(connection).version, schema.VERSION)):
+    } != _declared(min(header_ids(connection).version, schema.VERSION)):
         raise StoreError(
             f"store {path}: its tables or triggers were not created by iotrial",
             hint="set $IOTRIAL_STORE to another file; `iotrial trials`, `report` and `export` read what they can",

@@ -118,7 +118,7 @@ def unpacked(found: Iterable[PackedRecord | PackedEnd], *, source: str) -> Trial
     state, reason = present(states, lambda _: False)
     lasted = duration_s(states, _attempts_of(runs).get, now_s=None)
     trial = StoredTrial(NOT_STORED, header, state, lasted, reason, origin)
-    tables = Tables()
+    tables = NumberTables()
     in_tables = tuple(replace(one.run, evidence=tables.row(one.run.evidence)) for one in runs)
     return assembled(trial, in_tables, tuple(ends), events)
 
@@ -186,7 +186,7 @@ class _Reader:
     """Decodes runs one after the other."""
 
     def __init__(self) -> None:
-        self._tables = Tables()
+        self._tables = NumberTables()
         self._treatments: dict[str, Mapping[str, str]] = {}
         self._words: dict[str, str] = {}
 
@@ -247,7 +247,7 @@ Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.intp]
 
 
-class Table:
+class NumberTable:
     """Numbers by row and name."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
@@ -262,18 +262,18 @@ class Table:
         return NumbersOfRow(self, self.rows - 1)
 
 
-class Tables:
+class NumberTables:
     """One table for each list of names."""
 
     def __init__(self) -> None:
-        self._tables: dict[tuple[str, ...], Table] = {}
+        self._tables: dict[tuple[str, ...], NumberTable] = {}
 
     def row(self, numbers: Mapping[str, float]) -> NumbersOfRow:
         """Store the numbers as a row of the table for their names."""
         names = tuple(numbers)
         table = self._tables.get(names)
         if table is None:
-            table = self._tables[names] = Table(names)
+            table = self._tables[names] = NumberTable(names)
         return table.add([*numbers.values()])
 
 
@@ -282,7 +282,7 @@ class NumbersOfRow(Mapping[str, float]):
 
     __slots__ = ("row", "table")
 
-    def __init__(self, table: Table, row: int) -> None:
+    def __init__(self, table: NumberTable, row: int) -> None:
         self.table = table
         self.row = row
 

@@ -1,8 +1,8 @@
 """Finds settings that no run could feel: runs too short for a period, no swap, no writes, no huge pages.
 
 Such an effect is undecided with that reason, never equivalent, and needs no more blocks; a direction that was shown stays.
-Nothing is withheld on what is not known: a run without a wall time, a level without a known period, a machine whose swap was
-not recorded.
+Nothing is withheld on what is not known: a run without a wall time, a level without a known period, a machine without a
+record of its swap.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _of_need(need: Need | None, runs: Sequence[RunRecord], host: Mapping[str, ob
 
 
 def _none(run: RunRecord, *names: str) -> bool:
-    """Return whether all of these counters are known and zero, and the run wrote to no other device."""
+    """Return whether all of these counters are known and zero, and the run wrote only to this device."""
     return all(_number(run, name) == 0.0 for name in names) and not _wrote_elsewhere(run)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from iotrial.errors import repeated, twice
 from iotrial.study.model import (
     DEFAULT_RESOLUTION,
     TYPICAL,
@@ -37,15 +38,15 @@ def check_study(study: Study) -> None:
     Leftovers of narrowing a study (a placeholder without its workload) are accepted.
     """
     _check_text(study)
-    _check_distinct("places", [place.name for place in study.places])
-    _check_distinct("factors", [factor.name for factor in study.factors])
-    _check_distinct("workloads", [workload.name for workload in study.workloads])
+    _check_distinct("place", [place.name for place in study.places])
+    _check_distinct("factor", [factor.name for factor in study.factors])
+    _check_distinct("workload", [workload.name for workload in study.workloads])
     for factor in study.factors:
         _check_factor(factor)
     if not study.treatment_factors:
         raise Problem("no factor is a treatment")
     for setting in study.settings:
-        _check_distinct("options of a knob", [name for name, _ in setting.options])
+        _check_distinct("option", [name for name, _ in setting.options])
     check_distinct_knobs(study.factors, study.fixed)
     for workload in study.workloads:
         _check_workload(workload, study)
@@ -60,37 +61,34 @@ def check_distinct_knobs(factors: Sequence[Factor], fixed: Sequence[Setting]) ->
 
     Raises Problem, with the path in the file.
     """
-    owners: dict[tuple[str, tuple[tuple[str, str], ...]], str] = {}
+    owners: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
     for index, factor in enumerate(factors):
         for knob in {
             (setting.knob, setting.options) for level in factor.levels for setting in level.settings
         }:
             if knob in owners:
-                message = f'the knob {knob[0]} is varied by factor "{owners[knob]}" already'
-                raise Problem(message, "factor", index)
-            owners[knob] = factor.name
+                raise Problem(twice("knob", knob[0]), "factor", index)
+            owners.add(knob)
     for index, setting in enumerate(fixed):
         knob = (setting.knob, setting.options)
         if knob in owners:
-            by = f'varied by factor "{owners[knob]}"' if owners[knob] else "pinned"
-            raise Problem(f"the knob {setting.knob} is {by} already", "fixed", index)
-        owners[knob] = ""
+            raise Problem(twice("knob", setting.knob), "fixed", index)
+        owners.add(knob)
 
 
 def _check_distinct(what: str, names: Iterable[str]) -> None:
-    names = list(names)
-    if len(set(names)) < len(names):
-        raise Problem(f"two {what} have the same name")
+    if (again := repeated(list(names))) is not None:
+        raise Problem(twice(what, again))
 
 
 def _check_text(study: Study) -> None:
-    if not 0 <= len(study.origin) <= MAX_ORIGIN:
-        raise Problem(f"the origin has more than {MAX_ORIGIN} characters")
-    if len(study.text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
-        raise Problem("the study's text is larger than 1 MiB")
-    if any(len(line) > MAX_LINE for line in study.text.split("\n")):
-        raise Problem(f"a line of the study's text has more than {MAX_LINE} characters")
-    for what, check, text in (("origin", printable, study.origin), ("study's text", prose, study.text)):
+    if (
+        len(study.origin) > MAX_ORIGIN
+        or len(study.text.encode("utf-8", "surrogatepass")) > MAX_BYTES
+        or any(len(line) > MAX_LINE for line in study.text.split("\n"))
+    ):
+        raise Problem("the text is too long")
+    for what, check, text in (("origin", printable, study.origin), ("text", prose, study.text)):
         try:
             check(text)
         except ValueError as error:
@@ -103,13 +101,11 @@ def _check_factor(factor: Factor) -> None:
         raise Problem(f'"{WORKLOAD}" cannot be the name of a factor')
     labels = [level.label for level in factor.levels]
     if factor.role is Role.TREATMENT and len(labels) < 2:
-        raise Problem(f"{what}: needs two levels to compare")
-    _check_distinct(f"levels of {what}", map(fold, labels))
-    if factor.reference not in labels:
-        raise Problem(f"{what}: its reference is not one of its levels")
-    _check_distinct(f"defaults of {what}", factor.default)
-    if not set(factor.default) <= set(labels):
-        raise Problem(f"{what}: its defaults are not all among its levels")
+        raise Problem(f"{what} needs two levels")
+    _check_distinct(f"{what}: level", map(fold, labels))
+    _check_distinct(f"{what}: default", factor.default)
+    if not {factor.reference, *factor.default} <= set(labels):
+        raise Problem(f"{what}: its reference and defaults are not all among its levels")
 
 
 def _check_workload(workload: Workload, study: Study) -> None:
@@ -126,7 +122,7 @@ def _check_responses(study: Study) -> None:
         for workload in study.workloads
         for spec in nameable(workload.work.responses())
     }
-    _check_distinct("responses", [f"{r.workload}\0{r.name}" for r in study.responses])
+    _check_distinct("response", [f"{r.workload}.{r.name}" for r in study.responses])
     for response in study.responses:
         spec = specs.get((response.workload, response.name))
         if spec is None or spec.unit != response.unit or spec.stretchable != response.stretchable:
@@ -158,10 +154,10 @@ def _check_design(study: Study) -> None:
         or (design.kind.one_factor and (len(names) != 1 or whole))
     ):
         raise Problem(f"the parts of its {design.kind.value} design do not fit together")
-    _check_distinct("interactions", ["\0".join(pair) for pair in design.interactions])
+    _check_distinct("interaction", [":".join(pair) for pair in design.interactions])
     for first, second in design.interactions:
         if first not in names or second not in names or names.index(first) >= names.index(second):
-            raise Problem("an interaction of unknown factors, or not in their order")
+            raise Problem(f'interaction "{first}:{second}": unknown factors, or not in their order')
 
 
 def _check_claim(claim: Claim, study: Study) -> None:

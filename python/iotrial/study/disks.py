@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from iotrial import units
+from iotrial.errors import unknown
 
 ORDERS = ("arrival", "elevator", "nearest")
 
@@ -34,9 +35,8 @@ class DiskSpec(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One parameter: description and allowed range. ``read`` parses what a study writes."""
+    """One parameter: its allowed range. ``read`` parses what a study writes. docs/labs.md describes them."""
 
-    text: str
     least: float
     most: float
     read: Callable[[object], float]
@@ -45,10 +45,8 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class NamedDisk:
-    """A predefined disk; ``source`` says where its parameters come from."""
+    """A predefined disk."""
 
-    text: str
-    source: str
     figures: Mapping[str, float]
     order: str
 
@@ -95,34 +93,32 @@ def _as_size(value: float) -> str:
     return units.format_size(int(value)) if value else "none"
 
 
-def _duration(text: str, most: float = 10.0) -> Figure:
-    return Figure(text, 0.0, most, _time, units.format_duration)
+def _duration(most: float = 10.0) -> Figure:
+    return Figure(0.0, most, _time, units.format_duration)
 
 
-def _of_rate(text: str) -> Figure:
-    return Figure(text, 1e4, 1e11, _rate, _as_rate)
+def _of_rate() -> Figure:
+    return Figure(1e4, 1e11, _rate, _as_rate)
 
 
 TURNING: Mapping[str, Figure] = {
-    "turns_per_minute": Figure("rotations per minute", 100.0, 1e6, _number, _as_count),
-    "seek_track": _duration("track-to-track seek, including settling"),
-    "seek_mean": _duration("mean over random pairs of positions"),
-    "seek_full": _duration("full-stroke seek"),
-    "rate_outer": _of_rate("bytes per second under the head at the outermost track"),
-    "rate_inner": _of_rate("at the innermost track, at most that"),
-    "rate_wire": _of_rate("between the disk's cache and the machine"),
-    "overhead": _duration("overhead of a command, which can overlap with another", 1.0),
-    "read_ahead": Figure("read-ahead cache; none", 0.0, 1 << 30, _bytes, _as_size),
+    "turns_per_minute": Figure(100.0, 1e6, _number, _as_count),
+    "seek_track": _duration(),
+    "seek_mean": _duration(),
+    "seek_full": _duration(),
+    "rate_outer": _of_rate(),
+    "rate_inner": _of_rate(),
+    "rate_wire": _of_rate(),
+    "overhead": _duration(1.0),
+    "read_ahead": Figure(0.0, 1 << 30, _bytes, _as_size),
     "write_cache": Figure(
-        "write cache; none",
         0.0,
         1 << 30,
         _bytes,
         _as_size,
     ),
-    "queue": Figure("length of the command queue", 1.0, 1024.0, _number, _as_count),
+    "queue": Figure(1.0, 1024.0, _number, _as_count),
     "stroke": Figure(
-        "share of the full stroke used by the lab, from the outermost track",
         0.0001,
         1.0,
         _share,
@@ -131,29 +127,29 @@ TURNING: Mapping[str, Figure] = {
 }
 
 FLAT: Mapping[str, Figure] = {
-    "read_latency": _duration("latency of a read"),
-    "write_latency": _duration("of a write"),
-    "jump": _duration("additional, for a write that does not continue where the last one ended"),
-    "flush": _duration("of a flush after writes"),
-    "overhead": _duration("overhead of a command, which can overlap with another", 1.0),
-    "rate_read": _of_rate("bytes per second, all requests together"),
-    "rate_write": _of_rate("the same of writes"),
-    "queue": Figure("requests processed in parallel", 1.0, 1024.0, _number, _as_count),
+    "read_latency": _duration(),
+    "write_latency": _duration(),
+    "jump": _duration(),
+    "flush": _duration(),
+    "overhead": _duration(1.0),
+    "rate_read": _of_rate(),
+    "rate_write": _of_rate(),
+    "queue": Figure(1.0, 1024.0, _number, _as_count),
 }
 
 COLLECTING: Mapping[str, Figure] = {
     **FLAT,
-    "erase_block": Figure("flash that is erased together", 4096.0, 1 << 30, _bytes, _as_size),
-    "spare": Figure("share of flash beyond the size of the disk", 0.0, 10.0, _share, units.format_percent),
-    "page_move": _duration("time to move a live page of 4 KiB"),
-    "erase": _duration("time to erase a block"),
+    "erase_block": Figure(4096.0, 1 << 30, _bytes, _as_size),
+    "spare": Figure(0.0, 10.0, _share, units.format_percent),
+    "page_move": _duration(),
+    "erase": _duration(),
 }
 
 MODELS: Mapping[str, NamedDisk] = {
+    # a desktop's disk of 7,200 turns a minute, write cache on, command queue of 32; typical of data sheets of
+    # 3.5-inch SATA disks of 1 TB around 2010: 8.5 ms average seek, about 1 ms track to track, rates of 120 to 200
+    # MB/s outside and half of that inside, 32 to 64 MB of memory
     "disk-7200": NamedDisk(
-        "a desktop's disk of 7,200 turns a minute, write cache on, command queue of 32",
-        "typical of data sheets of 3.5-inch SATA disks of 1 TB around 2010: 8.5 ms average seek, about 1 ms track to track, "
-        "rates of 120 to 200 MB/s outside and half of that inside, 32 to 64 MB of memory",
         {
             "turns_per_minute": 7200.0,
             "seek_track": 0.8e-3,
@@ -170,10 +166,10 @@ MODELS: Mapping[str, NamedDisk] = {
         },
         "nearest",
     ),
+    # a server's disk of 15,000 turns a minute, write cache off, command queue of 64; typical of data sheets of
+    # 3.5-inch SAS disks of 300 to 600 GB around 2010: 3.4 ms average seek, 0.2 ms track to track, 6.6 ms full
+    # stroke, 204 MB/s outside and 122 inside, 16 MB of memory
     "disk-15000": NamedDisk(
-        "a server's disk of 15,000 turns a minute, write cache off, command queue of 64",
-        "typical of data sheets of 3.5-inch SAS disks of 300 to 600 GB around 2010: 3.4 ms average seek, 0.2 ms track to "
-        "track, 6.6 ms full stroke, 204 MB/s outside and 122 inside, 16 MB of memory",
         {
             "turns_per_minute": 15000.0,
             "seek_track": 0.2e-3,
@@ -190,10 +186,9 @@ MODELS: Mapping[str, NamedDisk] = {
         },
         "nearest",
     ),
+    # a solid-state disk on SATA; typical of data sheets of 2.5-inch consumer disks around 2015: 550 and 520 MB/s,
+    # 10,000 random reads and 40,000 random writes a second one at a time, 100,000 and 90,000 with 32 in flight
     "ssd-sata": NamedDisk(
-        "a solid-state disk on SATA",
-        "typical of data sheets of 2.5-inch consumer disks around 2015: 550 and 520 MB/s, 10,000 random reads and 40,000 "
-        "random writes a second one at a time, 100,000 and 90,000 with 32 in flight",
         {
             "read_latency": 85e-6,
             "write_latency": 12e-6,
@@ -206,10 +201,10 @@ MODELS: Mapping[str, NamedDisk] = {
         },
         "arrival",
     ),
+    # an early solid-state disk on SATA, which collects garbage: overwritten pages are freed by moving live ones;
+    # typical of data sheets of 2.5-inch consumer disks around 2009: 250 and 70 MB/s, 85 us a read and 115 us a
+    # write; blocks of 512 KiB, 7 % spare (the difference between GB and GiB), a page moved at the rate of writing
     "ssd-2009": NamedDisk(
-        "an early solid-state disk on SATA, which collects garbage: overwritten pages are freed by moving live ones",
-        "typical of data sheets of 2.5-inch consumer disks around 2009: 250 and 70 MB/s, 85 us a read and 115 us a write; "
-        "blocks of 512 KiB, 7 % spare (the difference between GB and GiB), a page moved at the rate of writing",
         {
             "read_latency": 85e-6,
             "write_latency": 115e-6,
@@ -226,10 +221,9 @@ MODELS: Mapping[str, NamedDisk] = {
         },
         "arrival",
     ),
+    # a slow stick on USB 2.0, one request at a time; typical of published measurements of cheap sticks: 30 MB/s
+    # read, 8 MB/s written in order, some tens of random writes a second, since a block of flash is copied for each
     "usb-stick": NamedDisk(
-        "a slow stick on USB 2.0, one request at a time",
-        "typical of published measurements of cheap sticks: 30 MB/s read, 8 MB/s written in order, some tens of random "
-        "writes a second, since a block of flash is copied for each",
         {
             "read_latency": 0.7e-3,
             "write_latency": 0.8e-3,
@@ -270,9 +264,7 @@ def parse_disk(written: Any) -> DiskSpec | None:
         )
     model = table["model"]
     if model not in MODELS:
-        raise ValueError(
-            f'no simulated disk is called "{model[:40]}"; available: {", ".join(MODELS)}, or none'
-        )
+        raise ValueError("; ".join(filter(None, unknown("simulated disk", model[:40], (*MODELS, "none")))))
     named, known = MODELS[model], figures_of(model)
     figures, order = dict(named.figures), named.order
     turning = known is TURNING
@@ -286,7 +278,7 @@ def parse_disk(written: Any) -> DiskSpec | None:
             continue
         if key not in known:
             keys = (*known, "order") if turning else tuple(known)
-            raise ValueError(f'"{key[:40]}" is not a parameter of {model}; available: {", ".join(keys)}')
+            raise ValueError("; ".join(filter(None, unknown(f"parameter of {model}", key[:40], keys))))
         figures[key] = _within(key, known[key], value)
     _check_together(figures)
     changed = tuple(key for key in table if key != "model")

@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from iotrial.errors import StudyError
+from iotrial.errors import StudyError, repeated, twice
 from iotrial.ownership import other_writer_of_open
 from iotrial.study.checks import MAX_BYTES, MAX_LINE, WORKLOAD, check_distinct_knobs
 from iotrial.study.input_files import InputFile, input_file, text_file, with_texts
@@ -240,15 +240,10 @@ def read_factors(source: Source, tables: Sequence[dict[str, Any]]) -> tuple[Fact
         if factor.name == WORKLOAD:
             raise source.error('the name "workload" is reserved for [[workload]]', "factor", index, "name")
         if any(factor.name == other.name for other in factors):
-            raise source.error(f'two factors are called "{factor.name}"', "factor", index, "name")
+            raise source.error(twice("factor", factor.name), "factor", index, "name")
         factors.append(factor)
     if not any(factor.role is Role.TREATMENT for factor in factors):
-        hint = (
-            "add a [[factor]] with name, knob and levels"
-            if not factors
-            else 'one factor needs role = "treatment"'
-        )
-        raise source.error("a study needs a factor with the role treatment", hint=hint)
+        raise source.error("a study needs a factor", hint="add a [[factor]] with name, knob and levels")
     return tuple(factors)
 
 
@@ -266,8 +261,7 @@ def _factor(source: Source, data: dict[str, Any], path: Path) -> Factor:
     labels = [level.label for level in levels]
     for index, label in enumerate(labels):
         if any(fold(label) == fold(other) for other in labels[:index]):
-            message = f'factor "{table.name}" has the level "{label}" twice (blanks and case do not count)'
-            raise source.error(message, *path, "levels", index)
+            raise source.error(twice(f'factor "{table.name}": level', label), *path, "levels", index)
     role = table.role
     if role is Role.TREATMENT and len(levels) < 2:
         raise source.error(f'factor "{table.name}" needs two levels to compare', *path, "levels")
@@ -325,8 +319,9 @@ def _level(source: Source, factor: FactorTable, entry: object, path: Path) -> Le
 
 def _own(source: Source, factor: FactorTable, value: str, path: Path) -> Setting:
     if factor.knob is None:
-        hint = "name the knob, or give every level a table { label, set }"
-        raise source.error(f'factor "{factor.name}" has no knob for this level', *path, hint=hint)
+        raise source.error(
+            f'factor "{factor.name}" has no knob', *path, hint="or give every level a table { label, set }"
+        )
     return Setting(factor.knob, value, factor.options())
 
 
@@ -335,8 +330,7 @@ def _bundle(source: Source, table: object, path: Path) -> tuple[Setting, ...]:
     if not isinstance(table, dict | list):
         raise source.error(f"set: expected a table of knobs or a list, found {shown(table)}", *path)
     if not 1 <= len(table) <= MAX_SETTINGS:
-        wanted = "cannot be empty" if not table else f"at most {MAX_SETTINGS} entries are allowed"
-        raise source.error(f"set: {wanted}", *path)
+        raise source.error(f"set: expected 1 to {MAX_SETTINGS} entries, found {len(table)}", *path)
     settings = []
     if isinstance(table, list):
         tables = [source.table(SettingTable, entry, *path, index) for index, entry in enumerate(table)]
@@ -350,8 +344,8 @@ def _bundle(source: Source, table: object, path: Path) -> tuple[Setting, ...]:
                 raise source.error(f'"{printed(name)}" is a table', *path, name, hint=hint)
             entry = source.table(SettingTable, {"knob": name, "level": value}, *path, name)
             settings.append(Setting(entry.knob, entry.level))
-    if len({(setting.knob, setting.options) for setting in settings}) < len(settings):
-        raise source.error("a level sets one knob twice", *path)
+    if again := repeated([(setting.knob, setting.options) for setting in settings]):
+        raise source.error(twice("knob", again[0]), *path)
     return tuple(settings)
 
 
@@ -372,7 +366,7 @@ def read_places(
     for index, data in enumerate(tables):
         table = source.table(PlaceSpec, data, "place", index)
         if any(table.name == other.name for other in places):
-            raise source.error(f'two places are called "{table.name}"', "place", index, "name")
+            raise source.error(twice("place", table.name), "place", index, "name")
         places.append(table)
     settings = list(_settings(factors, fixed))
     _check_levels(source, places, settings)
@@ -443,7 +437,6 @@ def _check_place(
             f'place "{place.name}" has its own file system, and a factor sets filesystem.type',
             *path,
             "filesystem",
-            hint="set the file system in one of the two",
         )
 
 
@@ -462,7 +455,7 @@ def _check_log(
             hint='add a factor with knob = "filesystem.log"',
         )
     if sum(other.holds is Holds.LOG for other in places) > 1:
-        raise source.error('two places have holds = "log"', *path, "holds")
+        raise source.error(twice("holds", Holds.LOG.value), *path, "holds")
     if place.filesystem is not None:
         raise source.error(f'place "{place.name}" is a device without a file system', *path, "filesystem")
     if place.kind not in (None, "image"):
@@ -482,12 +475,12 @@ def read_workloads(
     for index, table in enumerate(tables):
         workload = _workload(source, table, factors, ("workload", index))
         if any(workload.name == other.name for other in workloads):
-            raise source.error(f'two workloads are called "{workload.name}"', "workload", index, "name")
+            raise source.error(twice("workload", workload.name), "workload", index, "name")
         workloads.append(workload)
     _check_stand_ins(source, workloads)
     if not any(workload.default for workload in workloads):
         hint = "add a [[workload]] with name and kind" if not workloads else "all have default = false"
-        raise source.error("a study needs a workload that runs by default", hint=hint)
+        raise source.error("a study needs a workload", hint=hint)
     return tuple(workloads)
 
 
@@ -496,7 +489,7 @@ def _check_stand_ins(source: Source, workloads: Sequence[Workload]) -> None:
     for index, workload in enumerate(workloads):
         name, path = workload.stands_for, ("workload", index, "stands_for")
         if name == workload.name:
-            raise source.error("a workload cannot stand for itself", *path, hint="name another workload")
+            raise source.error("a workload cannot stand for itself", *path)
         if name is not None and name not in names:
             raise source.unknown("workload", name, names, *path)
 
@@ -691,7 +684,7 @@ def _interactions(
             raise source.error(f'"{found[0]}" cannot interact with itself', *path)
         pair = (found[0], found[1]) if names.index(found[0]) < names.index(found[1]) else (found[1], found[0])
         if pair in pairs:
-            raise source.error(f'the interaction "{pair[0]}:{pair[1]}" is named twice', *path)
+            raise source.error(twice("interaction", ":".join(pair)), *path)
         pairs.append(pair)
     return tuple(pairs)
 
@@ -715,7 +708,7 @@ def read_responses(
     for index, entry in enumerate(entries):
         for workload in _workloads_of(source, index, entry, specs):
             if entry.name in named[workload]:
-                message = f'the response "{entry.name}" of workload "{workload}" is declared twice'
+                message = twice(f'workload "{workload}": response', entry.name)
                 raise source.error(message, "response", index)
             named[workload][entry.name] = (index, entry)
     if not design.kind.crossed:

@@ -45,8 +45,7 @@ def reference(work: type[Work]) -> str:
         "Responses of every workload, where a study names them:\n",
         _rows((spec.name, f"{spec.unit}, by difference", spec.text) for spec in ACTIVITY_RESPONSES),
     ]
-    if work.notes:
-        parts.append(_paragraph(work.notes))
+    parts.append("More: docs/workloads.md")
     return "\n".join(parts).rstrip("\n") + "\n"
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from iotrial.errors import RequestError, UnknownName
+from iotrial.errors import RequestError, UnknownName, twice
 from iotrial.study.model import Budget, Claim, Factor, Role, Study, Workload
 from iotrial.study.programs import with_programs
 from iotrial.study.schema import match
@@ -83,7 +83,7 @@ def _wanted(
             if name not in known:
                 raise UnknownName("factor", name, known, where=study.name)
             if name in wanted:
-                raise RequestError(f'{study.name}: the levels of "{name}" are given twice')
+                raise RequestError(f"{study.name}: {twice('factor', name)}")
             if not labels:
                 raise RequestError(
                     f'{study.name}: no level of "{name}" is named', hint=f'"{ALL}" means every level'

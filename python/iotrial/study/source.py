@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from iotrial.errors import StudyError, UnknownName
+from iotrial.errors import StudyError, unknown
 from iotrial.study.input_files import InputFile
 from iotrial.study.schema import MissingKey, Path, Problem, UnknownKey, from_table, printed
 
@@ -51,8 +51,8 @@ class Source:
 
     def unknown(self, kind: str, name: str, known: Iterable[str], *path: str | int) -> StudyError:
         """Return an error about an unknown name, with the nearest known name as a hint."""
-        missing = UnknownName(kind, printed(name), known)
-        return self.error(missing.message, *path, hint=missing.hint)
+        message, hint = unknown(kind, printed(name), known)
+        return self.error(message, *path, hint=hint)
 
     def table(self, struct: type[S], data: object, *path: str | int) -> S:
         """Read the table at this path as a Struct. Raises StudyError if it is not valid."""

@@ -7,7 +7,6 @@ fields. What it does beyond the common core it declares by the mixin classes at 
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeV
 
 from msgspec import Meta, Struct, structs
 
-from iotrial.errors import ProbeError, RequestError, UnknownName
+from iotrial.errors import ProbeError, RequestError, UnknownName, unknown
 from iotrial.study.places import DISK_LABS
 from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import (
@@ -59,16 +58,16 @@ class ResponseSpec:
     unit: str
     scale: Scale
     better: Better
-    text: str
+    text: str = ""
     stretchable: bool = True
 
 
-def time_response(name: str, text: str, *, stretchable: bool = True) -> ResponseSpec:
+def time_response(name: str, text: str = "", *, stretchable: bool = True) -> ResponseSpec:
     """Return a response in seconds: compared by ratio, less is better."""
     return ResponseSpec(name, "s", Scale.LOG, Better.LOWER, text, stretchable)
 
 
-def rate_response(name: str, unit: str, text: str) -> ResponseSpec:
+def rate_response(name: str, unit: str, text: str = "") -> ResponseSpec:
     """Return a rate: compared by ratio, more is better."""
     return ResponseSpec(name, unit, Scale.LOG, Better.HIGHER, text)
 
@@ -226,6 +225,17 @@ class Measured:
         return cls(numbers, missing=f"{error.message} ({error.hint})" if error.hint else error.message)
 
 
+def only_for(key: str, what: str) -> Problem:
+    """Return the problem of a key that has no meaning without another value."""
+    return Problem(f'"{key}" is only for {what}', key)
+
+
+def check_program(argv: Sequence[str], *path: str | int) -> None:
+    """Raise Problem if the first argument names no program."""
+    if argv and not argv[0].strip():
+        raise Problem("the first argument names the program and cannot be empty", *path, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Launched:
     """What a workload has started at the study's choice, as shown to the user for consent.
@@ -250,9 +260,8 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
 
     #: as in ``kind = "..."``
     kind: ClassVar[str]
-    #: description in one sentence, for ``show --workload``; and further notes
+    #: description in one sentence, for ``show --workload``
     about: ClassVar[str]
-    notes: ClassVar[str] = ""
     #: the words that a key may hold, with their meanings
     vocabulary: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     #: the responses of every possible work of the kind, with variable parts in capitals (``STEP``)
@@ -788,10 +797,8 @@ def varied(work: W, options: Mapping[str, str]) -> W:
     values = {}
     for name, text in options.items():
         if name not in work.options:
-            known = ", ".join(work.options) or "none"
-            raise Problem(
-                f'a workload of kind "{work.kind}" has no option "{name}" to vary', hint=f"it has: {known}"
-            )
+            message, hint = unknown(f"option of {work.kind}", name, work.options)
+            raise Problem(message, hint=hint)
         values[keys[name].field] = converted(keys[name].wanted, _written(keys[name], text), name)
     found = type(work).made({**structs.asdict(work), **values})
     found.check()
@@ -810,12 +817,6 @@ def _written(key: Key, text: str) -> object:
 
 
 # for the modules of the kinds
-
-
-def nearest(name: str, known: Sequence[str]) -> str:
-    """Return a hint for an unknown word."""
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    return f'did you mean "{near[0]}"?' if near else f"available: {', '.join(known)}"
 
 
 def minimal_environment() -> dict[str, str]:

@@ -29,17 +29,16 @@ _MATCH = re.compile(r'(KERNEL|SUBSYSTEM|(?:ENV|ATTR)\{[^}"]+\})\s*(==|!=)\s*"([^
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """Another place that sets the same: file and line, its value (None: unknown), whether it stays in force, and why."""
+    """Another place that sets the same: file and line, its value (None: unknown), and whether it stays in force."""
 
     owner: str
     value: str | None
     wins: bool
-    why: str
 
     def __str__(self) -> str:
         value = "it" if self.value is None else f"it to {escape(self.value)}"
-        who = "it wins over iotrial's" if self.wins else "iotrial's wins"
-        return f"{escape(self.owner)} also sets {value}: {who}, {self.why}"
+        who = "wins over iotrial's" if self.wins else "iotrial's wins"
+        return f"{escape(self.owner)} also sets {value}, and {who}"
 
 
 def layered(machine: Machine, folders: tuple[str, ...], ending: str) -> list[str]:
@@ -64,29 +63,19 @@ def sysctl_rivals(machine: Machine, key: str, own: str) -> Iterator[Rival]:
         if is_ours(machine, path) or name == own_name:
             continue
         for number, value in _sysctl_lines(machine, path, wanted):
-            wins = name > own_name
-            why = f"{name} is read {'after' if wins else 'before'} {own_name}"
-            yield Rival(f"{path}:{number}", value, wins, why)
+            yield Rival(f"{path}:{number}", value, name > own_name)
     for number, value in _sysctl_lines(machine, "/etc/sysctl.conf", wanted):
         booted = machine.exists("/run/systemd/system")
-        why = "`sysctl --system` reads it last" + (
-            ", but systemd does not at boot" if booted and not linked else ""
-        )
-        yield Rival(f"/etc/sysctl.conf:{number}", value, not booted, why)
+        only = " (not read at boot)" if booted and not linked else ""
+        yield Rival(f"/etc/sysctl.conf:{number}{only}", value, not booted)
     words = (machine.text("/proc/cmdline") or "").split()
     for word in words:
         name, _, value = word.partition("=")
         if name.removeprefix("sysctl.").replace("/", ".") in wanted and name.startswith("sysctl."):
-            yield Rival("the kernel command line", value, False, "it comes before sysctl.d")
+            yield Rival("the kernel command line", value, False)
     profile = Tuned(machine)
     if (value := profile.section("sysctl").get(key, "").lstrip("<>")) != "":
-        reapplies = profile.reapplies_sysctl
-        why = (
-            "tuned reads sysctl.d again after its profile"
-            if reapplies
-            else "tuned starts after sysctl.d was read"
-        )
-        yield Rival(f"profile {profile.name} of tuned", value, not reapplies, why)
+        yield Rival(f"profile {profile.name} of tuned", value, not profile.reapplies_sysctl)
     yield from _late(machine, key.replace(".", "/"), key)
 
 
@@ -117,19 +106,12 @@ def block_rivals(machine: Machine, file: str, device: DeviceName, own: str) -> I
         for number, line in _joined_lines(machine.text(path) or ""):
             for attribute, value in _ASSIGNMENT.findall(line):
                 if attribute in names and _may_match(machine, line, device):
-                    wins = name > own_name
-                    why = f"{name} comes {'after' if wins else 'before'} {own_name}"
-                    yield Rival(f"{path}:{number}", value, wins, why)
+                    yield Rival(f"{path}:{number}", value, name > own_name)
     profile = Tuned(machine)
     option = {"queue/scheduler": "elevator", "queue/read_ahead_kb": "readahead"}.get(file, "")
     in_profile = profile.disk(device.kernel).get(option)
     if in_profile is not None:
-        yield Rival(
-            f"profile {profile.name} of tuned",
-            in_profile.lstrip("<>"),
-            True,
-            "tuned sets it after udev has run its rules",
-        )
+        yield Rival(f"profile {profile.name} of tuned", in_profile.lstrip("<>"), True)
     yield from profile.sysfs(f"/sys/block/{device.kernel}/{file}")
     yield from _late(machine, file, "blockdev --setra" if "read_ahead" in file else file)
 
@@ -173,34 +155,26 @@ def tmpfiles_rivals(machine: Machine, path: str, own: str) -> Iterator[Rival]:
         for number, line in enumerate((machine.text(file) or "").split("\n"), 1):
             words = line.split(None, 6)
             if len(words) == 7 and words[0].startswith("w") and fnmatch.fnmatchcase(path, words[1]):
-                wins = name < own_name
-                why = f"{name} comes {'before' if wins else 'after'} {own_name}, and the first one counts"
-                yield Rival(f"{file}:{number}", words[6].strip(), wins, why)
+                yield Rival(f"{file}:{number}", words[6].strip(), name < own_name)
     if path.endswith("transparent_hugepage/enabled"):
         for word in (machine.text("/proc/cmdline") or "").split():
             if word.startswith("transparent_hugepage="):
                 value = word.partition("=")[2]
-                yield Rival("the kernel command line", value, False, "it comes before tmpfiles.d")
+                yield Rival("the kernel command line", value, False)
         profile = Tuned(machine)
         section = profile.section("vm")
         pages = section.get("transparent_hugepages", section.get("transparent_hugepage"))
         if pages is not None:
-            yield Rival(
-                f"profile {profile.name} of tuned", pages, True, "tuned starts after tmpfiles.d was read"
-            )
+            yield Rival(f"profile {profile.name} of tuned", pages, True)
     if path.endswith("scaling_governor"):
         profile = Tuned(machine)
         if (governor := profile.section("cpu").get("governor")) is not None:
-            yield Rival(
-                f"profile {profile.name} of tuned", governor, True, "tuned starts after tmpfiles.d was read"
-            )
+            yield Rival(f"profile {profile.name} of tuned", governor, True)
         for other in ("/etc/default/cpufrequtils", "/etc/default/cpupower", "/etc/tlp.conf"):
             for number, line in enumerate((machine.text(other) or "").split("\n"), 1):
                 if "governor" in line.lower() and "=" in line and not line.lstrip().startswith("#"):
                     value = line.partition("=")[2].strip(" \"'")
-                    yield Rival(
-                        f"{other}:{number}", value, True, "its service starts after tmpfiles.d was read"
-                    )
+                    yield Rival(f"{other}:{number}", value, True)
     yield from Tuned(machine).sysfs(path)
     yield from _late(machine, path, path)
 
@@ -211,7 +185,7 @@ def _late(machine: Machine, *texts: str) -> Iterator[Rival]:
     for path in (*_LATE, *units):
         for number, line in enumerate((machine.text(path) or "").split("\n"), 1):
             if any(text in line for text in texts) and not line.lstrip().startswith("#"):
-                yield Rival(f"{path}:{number}", None, True, "it runs later")
+                yield Rival(f"{path}:{number}", None, True)
                 break
 
 
@@ -262,9 +236,7 @@ class Tuned:
         """Find a line of the sysfs plugin for a kernel file."""
         for pattern, value in self.section("sysfs").items():
             if fnmatch.fnmatchcase(path, pattern):
-                yield Rival(
-                    f"profile {self.name} of tuned", value, True, "tuned starts after the files were read"
-                )
+                yield Rival(f"profile {self.name} of tuned", value, True)
 
     def _load(self, profile: str, depth: int) -> None:
         """Read a profile after those that it includes, which its own options override."""

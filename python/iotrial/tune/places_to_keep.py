@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from typing import ClassVar
 
 from iotrial.errors import RequestError
-from iotrial.knobs.block import KNOBS, READ_AHEAD_FILE, BlockScheduler, BlockTunable, DeviceFile
+from iotrial.knobs.block import KNOBS, BlockScheduler, BlockTunable, DeviceFile
 from iotrial.knobs.declaration import Stage, declarations
 from iotrial.knobs.filesystem import MountAtime, MountOption
 from iotrial.knobs.machine import CpuGovernor, GuestSysctl, MemoryHugePages, Sysctl
@@ -22,7 +22,7 @@ from iotrial.lab import registry
 from iotrial.lab.in_place import BACKING, Holding, holding_by_number, holding_of
 from iotrial.lab.knobs.machine import CPUS
 from iotrial.lab.knobs.memory import HUGE_PAGES, MIN_FREE
-from iotrial.lab.knobs.mount import LIVE, family
+from iotrial.lab.knobs.mount import family
 from iotrial.lab.knobs.setting import chosen_word
 from iotrial.lab.machine.others import UDEV_FOLDERS
 from iotrial.lab.target import MountInfo, unescape
@@ -79,16 +79,12 @@ _MANAGED = re.compile(
 _HEAD = 4096
 #: why a knob of a stage has no place in the system
 _NOT_KEPT = {
-    Stage.MACHINE: "it is a property of a guest",
-    Stage.PLACE: "it says where a run happens, and no system setting keeps it",
-    Stage.HOST: "iotrial does not know where a system keeps it",
-    Stage.FORMAT: "it is decided when the file system or the array is made: choose it at the next mkfs",
-    Stage.FILES: "it is a property of the files",
-    Stage.MOUNT: "iotrial does not know where a system keeps it",
-    Stage.DEVICE: "iotrial does not know where a system keeps it",
-    Stage.CACHE: "it is the state of the cache in a trial",
-    Stage.WORK: "it belongs to the command, not to the machine: write it into the script or unit that starts the command",
+    Stage.FORMAT: "choose it when the file system or the array is made",
+    Stage.WORK: "write it into the script or unit that starts the command",
 }
+_CHOOSE = "choose one of the settings with --only"
+_FOR_ANOTHER = "`--output DIR` writes files for another machine; here a script at boot can set it"
+_NO_PLACE = "no system setting for it is known"
 
 
 class NotKept(RequestError):
@@ -181,10 +177,7 @@ class SysctlFile(Mechanism):
     def plan(self, draft: Draft, choice: Choice, folder: str | None) -> None:
         machine, key = draft.machine, choice.options.get("key", "")
         if choice.value == "0" and key in Sysctl.PAIRS and Sysctl.ALLOWED[key][0]:
-            raise NotKept(
-                f"{key}=0 cannot be kept: it means that {Sysctl.PAIRS[key]} is in force",
-                hint=f"keep a value of {Sysctl.PAIRS[key]} instead",
-            )
+            raise NotKept(f"{key}=0 cannot be kept", hint=f"keep a value of {Sysctl.PAIRS[key]} instead")
         path = f"/proc/sys/{key.replace('.', '/')}"
         before = _now(machine, path, choice)
         back = None
@@ -203,11 +196,7 @@ class SysctlFile(Mechanism):
             file = _profile_file(draft)
             draft.sections.setdefault("sysctl", []).extend([*comment(choice), line.replace(" = ", "=")])
             rivals = [
-                replace(
-                    one,
-                    wins=Tuned(machine).reapplies_sysctl,
-                    why="tuned reads sysctl.d again after its profile",
-                )
+                replace(one, wins=Tuned(machine).reapplies_sysctl)
                 for one in sysctl_rivals(machine, key, "/etc/sysctl.d/~")
                 if not one.owner.startswith(("profile ", "the kernel"))
             ]
@@ -230,10 +219,7 @@ class UdevRule(Mechanism):
     def plan(self, draft: Draft, choice: Choice, folder: str | None) -> None:
         machine = draft.machine
         if not any(machine.names(one) for one in UDEV_FOLDERS):
-            raise NotKept(
-                f"{choice.name}: this machine has no udev to set disks when they appear",
-                hint="`--output DIR` writes the rule for another machine; a script at boot can write the file in /sys",
-            )
+            raise NotKept(f"{choice.name}: this machine has no udev", hint=_FOR_ANOTHER)
         row = self._rows.get(choice.knob)
         file = "queue/scheduler" if row is None else row.file
         holding = held_by(machine, folder, choice)
@@ -244,9 +230,7 @@ class UdevRule(Mechanism):
             raise NotKept(
                 f"{choice.name}: it is a setting of the mount {holding.mount.target} ({', '.join(own)}), "
                 "and no rule for a disk keeps it",
-                hint="nfsrahead of nfs-utils sets it for NFS; a unit after the mount can write the file"
-                if row is READ_AHEAD_FILE
-                else "a unit after the mount can write the file",
+                hint="a unit after the mount can write the file; for NFS nfsrahead of nfs-utils sets read-ahead",
             )
         if not kernels or kernels[0] is None:
             raise NotKept(f"{choice.name}: {holding.described}, which has no queue")
@@ -350,10 +334,7 @@ class TmpfilesLine(Mechanism):
             draft.add("tuned profile", choice, _profile_file(draft), (f"[{section}]", line), ())
             return
         if not machine.exists("/usr/lib/tmpfiles.d"):
-            raise NotKept(
-                f"{choice.name}: this machine has no systemd-tmpfiles, which writes kernel files at boot",
-                hint=f"`--output DIR` writes the line for another machine; a script at boot can write {path}",
-            )
+            raise NotKept(f"{choice.name}: this machine has no systemd-tmpfiles", hint=_FOR_ANOTHER)
         file = f"/etc/tmpfiles.d/00-iotrial-{draft.short}.conf"
         line = f"w {path} - - - - {choice.value}"
         draft.write(file, choice, (line,))
@@ -422,11 +403,8 @@ class MountOptions(Mechanism):
         if mount.type not in MountOption.ALLOWED.get(about, ()):
             raise NotKept(f"{choice.name}: {mount.target} is {mount.type}, which has no option {about}")
         if about not in _LIVE_OPTIONS.get(mount.type, ()):
-            how = f"takes option {about} only when it is mounted, so it cannot be tried before"
-            if about in LIVE.get(mount.type, {}):
-                how = f"has option {about}, which apply does not set"
             raise NotKept(
-                f"{choice.name}: {mount.type} {how}",
+                f"{choice.name}: apply does not set option {about} of {mount.type}",
                 hint=f"write it into /etc/fstab for {mount.target} yourself, and mount the file system again to try it",
             )
 
@@ -438,7 +416,7 @@ class MountOptions(Mechanism):
             if isinstance(step, MountStep) and (step.mount, step.option) == (mount.target, about):
                 raise RequestError(
                     f"{choice.name}: another setting of the trial changes the same options of {mount.target}",
-                    hint="choose one of them with --only",
+                    hint=_CHOOSE,
                 )
         if choice.value == "default":
             default = {
@@ -487,9 +465,7 @@ class MountOptions(Mechanism):
         unit = f"{_unit_name(target)}.mount"
         for folder in ("/etc/systemd/system", "/run/systemd/system"):
             if machine.exists(f"{folder}/{unit}"):
-                yield Rival(
-                    f"{folder}/{unit}", None, True, "a mount unit takes the place of the line in fstab"
-                )
+                yield Rival(f"{folder}/{unit}", None, True)
 
 
 MECHANISMS: tuple[Mechanism, ...] = (SysctlFile(), UdevRule(), TmpfilesLine(), MountOptions())
@@ -524,10 +500,8 @@ def mechanism_of(choice: Choice) -> Mechanism:
         if mechanism.keeps(choice):
             return mechanism
     declared = declarations().get(choice.knob)
-    why = "this version of iotrial has no such knob" if declared is None else _NOT_KEPT[declared.stage]
-    raise NotKept(
-        f"{choice.name}={escape(choice.value)} cannot be kept: {why}",
-    )
+    why = _NO_PLACE if declared is None else _NOT_KEPT.get(declared.stage, _NO_PLACE)
+    raise NotKept(f"{choice.name}={escape(choice.value)} cannot be kept: {why}")
 
 
 def _check_value(choice: Choice) -> None:
@@ -544,9 +518,7 @@ def _refuse_twice(draft: Draft) -> None:
     seen: dict[str, str] = {}
     for step in draft.live:
         if step.target in seen and isinstance(step, LiveStep):
-            raise RequestError(
-                f"{step.target} would be set twice", hint="choose one of the settings with --only"
-            )
+            raise RequestError(f"{step.target} would be set twice", hint=_CHOOSE)
         seen[step.target] = ""
 
 

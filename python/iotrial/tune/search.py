@@ -23,10 +23,7 @@ class Proposals:
 
     def __init__(self, space: Space, seed: int) -> None:
         if find_spec("optuna") is None:
-            raise MissingTool(
-                "optuna is not installed, and it proposes what to try in a large space",
-                hint='install it with `pip install "iotrial[tune]"`, or name fewer levels (16 combinations need no search)',
-            )
+            raise MissingTool.extra("search among more than 16 combinations", "optuna", "tune")
         import optuna  # a second to import, and only a large space needs it
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)

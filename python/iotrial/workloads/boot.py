@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from iotrial.errors import LabError
+from iotrial.errors import LARGER_LAB, LabError
 from iotrial.guest import qemu
 from iotrial.guest.bootable import (
     CONFIGURATION_BYTES,
@@ -64,12 +64,6 @@ class BootWork(HasOwnData, Work, frozen=True, kw_only=True):
     about = (
         "An emulated guest (QEMU) boots from an image file in the lab, from power-on until its init is ready. "
         f"Init reads {CONFIGURATIONS} files of {CONFIGURATION_BYTES} bytes and starts {len(SERVICES)} programs."
-    )
-    notes = (
-        "Kernel, initramfs and root lie in the lab; QEMU reads them through the page cache of this machine: `cold` "
-        "empties it, `warm` reads them before and keeps them in memory. The root is mounted read-only, so that all "
-        "boots are alike. "
-        "Kernel and programs are those of Debian, fetched as for the guest lab."
     )
     documented = _RESPONSES
     options = ("root",)
@@ -180,7 +174,7 @@ def _do(lab: LabContext, *argv: str) -> None:
     if done.exit_status != 0:
         raise LabError(
             f"workload kind boot: {argv[0]} to {argv[-1]}: {done.stderr.strip()}",
-            hint="use a larger lab (--size)",
+            hint=LARGER_LAB,
         )
 
 

@@ -38,10 +38,6 @@ class CallsWork(CommandWork, frozen=True, kw_only=True):
 
     kind = "calls"
     about = "Whole processes, with their system calls counted exactly, untimed."
-    notes = (
-        "Counts calls that returned, of all processes that the command starts, from its execve on, like strace "
-        "-f. Needs BPF, usually root. All keys except calls are those of command."
-    )
     documented = (_count("calls.NAME", "calls of NAME"), *_ALL, *DEVICE_RESPONSES, *WRITTEN)
     accountable = False  # every run already counts system calls
     timed = False

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from msgspec import Meta
 
-from iotrial.errors import RequestError
+from iotrial.errors import RequestError, twice
 from iotrial.study import command_trust
 from iotrial.study.model import Setting
 from iotrial.study.places import GUEST, IN_PLACE
@@ -44,9 +44,11 @@ from iotrial.study.work import (
     Recovered,
     ResponseSpec,
     Step,
+    check_program,
     count_response,
     filled,
     minimal_environment,
+    only_for,
     time_response,
     to_take_off,
 )
@@ -108,15 +110,6 @@ class CommandWork(HasCheck, HasPrograms, ServedWork, frozen=True, kw_only=True):
 
     kind = "command"
     about = "Whole processes, started and timed by the probe, without a shell."
-    notes = (
-        "wall.STEP and cpu.STEP exist if a workload has several steps; out_bytes, out_files and "
-        "device_write_bytes_synced if it writes to {out}, a folder next to the files that is created for every "
-        "run and written back before the clock starts. A command that fails, exits with another status than "
-        "expect_exit, times out, or does not print what [[workload.output]] reads, counts as a failed run of "
-        "its level. Printed responses come first; the injected slowdown of the positive control cannot be put "
-        "into them and is put into wall. With serve, there are also server_cpu and server_resident_bytes, of "
-        "all processes of the server."
-    )
     documented = (_WALL, *CPU_RESPONSES, *_step_times("STEP"), *_COUNTS, *WRITTEN, *SERVED)
     file_keys = {
         "argv": Annotated[
@@ -236,10 +229,9 @@ class CommandWork(HasCheck, HasPrograms, ServedWork, frozen=True, kw_only=True):
         _check_steps(self.steps)
         self._check_outputs()
         self._check_stdout()
-        if self.warmup and self.needs_scratch():
-            raise Problem(
-                f"{SCRATCH} must be empty at the start of a run, and would not be after a warm-up", "warmup"
-            )
+        for name in ("warmup", "replicates"):
+            if getattr(self, name) > (name == "replicates") and self.needs_scratch():
+                raise only_for(name, f"a command without {SCRATCH}, which is empty at the start of a run")
         for index, step in enumerate(self.steps):
             _check_files(step.argv, _path_of(self.steps, index))
         for word in self.checker:
@@ -247,16 +239,8 @@ class CommandWork(HasCheck, HasPrograms, ServedWork, frozen=True, kw_only=True):
                 raise Problem("a checker gets folders, not files", "checker", hint="use {dir} or {out}")
         for name in ("prepare", "cleanup", "checker"):
             argv = getattr(self, name)
-            if argv and not argv[0].strip():
-                raise Problem("the first argument names the program and cannot be empty", name, 0)
+            check_program(argv, name)
             _check_files(argv, (name,))
-        if self.replicates > 1 and self.needs_scratch():
-            raise Problem(
-                f"{SCRATCH} must be empty at the start of a run, and would not be at each of its "
-                f"{self.replicates} replicates",
-                "replicates",
-                hint="omit it, or use several steps",
-            )
 
     def _check_stdout(self) -> None:
         if self.stdout not in STDOUT and not self.stdout.startswith(("/", "{dir}/", f"{SCRATCH}/")):
@@ -280,7 +264,7 @@ class CommandWork(HasCheck, HasPrograms, ServedWork, frozen=True, kw_only=True):
             except Problem as problem:
                 raise Problem(problem.message, "output", index, *problem.path, hint=problem.hint) from None
             if output.name in known:
-                raise Problem(f'two responses are called "{output.name}"', "output", index, "name")
+                raise Problem(twice("response", output.name), "output", index, "name")
             known.add(output.name)
 
     def responses(self) -> tuple[ResponseSpec, ...]:
@@ -465,10 +449,8 @@ def _check_steps(steps: Sequence[Step]) -> None:
     names = [step.name for step in steps]
     for index, step in enumerate(steps):
         if step.name in names[:index]:
-            raise Problem(f'two steps are called "{step.name}"', "step", index, "name")
-        if not step.argv[0].strip():
-            message = "the first argument names the program and cannot be empty"
-            raise Problem(message, *_path_of(steps, index), 0)
+            raise Problem(twice("step", step.name), "step", index, "name")
+        check_program(step.argv, *_path_of(steps, index))
 
 
 def _check_files(argv: Sequence[str], path: tuple[str | int, ...]) -> None:

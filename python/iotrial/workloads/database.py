@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec import Meta
 from msgspec.structs import replace
 
-from iotrial.errors import NoSpace
+from iotrial.errors import LARGER_LAB, NoSpace, unknown
 from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import Duration, Line, Problem, Size
 from iotrial.study.work import (
@@ -30,7 +30,7 @@ from iotrial.study.work import (
     ResponseSpec,
     Work,
     minimal_environment,
-    nearest,
+    only_for,
     printed_by,
     rate_response,
     time_response,
@@ -101,13 +101,6 @@ class DatabaseWork(HasCheck, HasServer, Work, frozen=True, kw_only=True):
         "One test on one table of a database, by the engine's own client program. The table (a number as "
         "primary key, three integers, a text) is created and filled before the first run on a place, with "
         "computed values; changes of a run are undone after it, untimed, and results are checked."
-    )
-    notes = (
-        "In every arm, a server is started for each run, after the lab is mounted and made cold, and stopped "
-        "after it; it runs as the invoking user, or as nobody if root typed the command. Cache states: `cold` "
-        "empties the engine's cache and the kernel's; `warm` runs the test once before. Responses server_... "
-        "exist for MariaDB and PostgreSQL. --set program=PATH,PATH compares two versions: folders of their "
-        "programs."
     )
     vocabulary = {"engine": ENGINES, "test": TESTS}
     documented = (_WALL, _RATE, *CPU_RESPONSES, *_SERVER, *DEVICE_RESPONSES, SYNCED_RESPONSE)
@@ -219,30 +212,23 @@ class DatabaseWork(HasCheck, HasServer, Work, frozen=True, kw_only=True):
 
     def check(self) -> None:
         if self.test not in TESTS:
-            hint = nearest(self.test, tuple(TESTS))
-            raise Problem(f'unknown test "{self.test}"', "test", hint=hint)
+            message, hint = unknown("test", self.test, TESTS)
+            raise Problem(message, "test", hint=hint)
         if self.commit and self.commit not in engine(self.engine).commits:
-            known = ", ".join(engine(self.engine).commits)
-            raise Problem(
-                f'{self.engine} has no way to commit "{self.commit}"', "commit", hint=f"it has: {known}"
-            )
+            message, hint = unknown(f"commit of {self.engine}", self.commit, engine(self.engine).commits)
+            raise Problem(message, "commit", hint=hint)
         if self.journal and self.engine != "sqlite":
-            raise Problem("only SQLite has a journal mode", "journal")
+            raise only_for("journal", "SQLite")
         if self.engine == "sqlite":
             for key, plain in (("huge_pages", False), ("connection", "socket"), ("separate_log", True)):
                 if getattr(self, key) != plain:
-                    raise Problem(f"SQLite has no server, so {key} has no effect", key)
-        if self.buffer_dump and self.engine != "mariadb":
-            raise Problem("only MariaDB saves the list of its cached pages across restarts", "buffer_dump")
-        if self.separate_temporary and self.engine != "mariadb":
-            raise Problem("only MariaDB can have its temporary files on another place", "separate_temporary")
-        if self.test == "fetch" and self.changed > min(self.rows, MOST_FETCHED):
-            raise Problem(
-                f"{self.changed:,} rows cannot be fetched: the table has {self.rows:,}, and the maximum is {MOST_FETCHED:,}",
-                "changed",
-            )
-        if self.test in ("update", "delete") and self.changed > self.rows:
-            raise Problem(f"{self.changed:,} rows cannot be changed: the table has {self.rows:,}", "changed")
+                    raise only_for(key, "an engine with a server")
+        for key in ("buffer_dump", "separate_temporary"):
+            if getattr(self, key) and self.engine != "mariadb":
+                raise only_for(key, "MariaDB")
+        most = min(self.rows, MOST_FETCHED) if self.test == "fetch" else self.rows
+        if self.test in ("fetch", "update", "delete") and self.changed > most:
+            raise Problem(f"expected at most {most:,} rows, found {self.changed:,}", "changed")
 
     def responses(self) -> tuple[ResponseSpec, ...]:
         server = () if self.engine == "sqlite" else _SERVER
@@ -378,7 +364,7 @@ class DatabaseWork(HasCheck, HasServer, Work, frozen=True, kw_only=True):
         if free < wanted:
             raise NoSpace(
                 f"{self.engine}, {self.rows:,} rows: expected {wanted >> 20} MiB free in the lab, found {free >> 20}",
-                hint="use a larger lab (--size), or fewer rows",
+                hint=LARGER_LAB,
             )
 
     def settle(self, lab: LabContext, answer: Mapping[str, Any]) -> str | None:

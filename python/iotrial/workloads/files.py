@@ -6,13 +6,13 @@ rejected when it is read and not in the middle of a trial.
 
 from __future__ import annotations
 
-import difflib
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from iotrial.errors import unknown
 from iotrial.study.schema import Line, Problem, Size
 from iotrial.study.work import (
     CPU_RESPONSES,
@@ -75,10 +75,6 @@ class FilesWork(HasCheck, FileSet, frozen=True, kw_only=True):
 
     kind = "files"
     about = "Operations on files, done and timed inside the probe, without extra processes."
-    notes = (
-        "If the first operation on a file creates it, only the folders exist when a run begins, and the files "
-        "are gone when it has ended. The data of write-all are prepared in memory: at most 1 GiB."
-    )
     vocabulary = {"operations": OPERATIONS}
     documented = (
         _WALL,
@@ -202,9 +198,8 @@ def check_sequence(operations: tuple[str, ...], *, repeated: bool = False) -> No
     """Raise Problem at the first operation that must fail on every file (``repeated``: or in the second repetition)."""
     for index, operation in enumerate(operations):
         if operation not in OPERATIONS:
-            near = difflib.get_close_matches(operation, OPERATIONS, n=1, cutoff=0.4)
-            hint = (f'did you mean "{near[0]}"? ' if near else "") + f"known: {', '.join(OPERATIONS)}"
-            raise Problem(f'no operation is called "{operation}"', "operations", index, hint=hint)
+            message, hint = unknown("operation", operation, OPERATIONS)
+            raise Problem(message, "operations", index, hint=hint)
     mode: str | None = None  # mode that the file is open in
     exists: bool | None = None  # unknown until an operation determines it
     written = False  # since it was opened

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, Self
 
 from msgspec import Meta, Struct
 
-from iotrial.errors import RequestError
+from iotrial.errors import RequestError, twice, unknown
 from iotrial.study.model import Setting
 from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import Duration, Form, Line, Problem, Size, formed, keyed, prose, shown
@@ -87,7 +87,7 @@ _UNMEASURED: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = (
     (re.compile(r"slat_ns\."), ("disable_slat",)),
     (re.compile(r"lat_ns\."), ("disable_lat",)),
 )
-#: engines whose reads with direct=1 all come from the device
+#: with direct=1 all reads of these engines come from the device
 _PAST_CACHE = frozenset({"sync", "psync", "vsync", "pvsync", "pvsync2", "libaio", "io_uring", "posixaio"})
 #: options that write data which a file system may compress or leave out
 _SMALLER = ("zero_buffers", "buffer_pattern", "buffer_compress_percentage", "dedupe_percentage")
@@ -127,10 +127,6 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
 
     kind = "fio"
     about = "A fio job file, unchanged, in the lab's folder; responses are picked by name from fio's JSON."
-    notes = (
-        "Picked numbers come first. fio measures them itself, so the injected slowdown of the positive control "
-        "cannot be put into them: it is put into wall. The job file may contain placeholders of command.argument."
-    )
     documented = (_WALL, *CPU_RESPONSES, *DEVICE_RESPONSES)
     file_keys = {
         "file": Annotated[
@@ -218,7 +214,7 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
         for index, pick in enumerate(self.picks):
             _check_pick(pick, jobs, index, of_clients=self.several)
             if pick.name in names[:index] or pick.name in _TAKEN:
-                raise Problem(f'two responses are called "{pick.name}"', "pick", index)
+                raise Problem(twice("response", pick.name), "pick", index)
 
     def _check_clients(self, jobs: Sequence[Job]) -> None:
         if self.clients and self.hosts:
@@ -438,8 +434,9 @@ def _check_accepted(job: str, jobs: Sequence[Job], engines: Sequence[str], user:
     for one in jobs:
         engine = one.options.get("ioengine", "psync")
         if ":" not in engine and engine not in engines:
-            message = f'the fio installed here has no ioengine "{escape(engine[:40])}" (job "{escape(one.name[:40])}")'
-            raise RequestError(message, hint=f"it has: {', '.join(engines[3:])}")
+            where = f'job "{escape(one.name[:40])}"'
+            message, hint = unknown("ioengine of this fio", escape(engine[:40]), engines[3:], where=where)
+            raise RequestError(message, hint=hint)
 
 
 def _check_here(jobs: Sequence[Job]) -> None:
@@ -604,7 +601,7 @@ def _check_measured(pick: Pick, rest: str, entry: Sequence[Job], index: int) -> 
     if percentile is not None and way != "sync" and "{" not in entry[0].options.get("percentile_list", ""):
         known = entry[0].percentiles(percentile[1])
         if percentile[2] not in known:
-            hint = f"it has: {', '.join(known)}" if known else f"add {percentile[1]}_percentiles=1 to the job"
+            hint = f"known: {', '.join(known)}" if known else f"add {percentile[1]}_percentiles=1 to the job"
             raise Problem(f'"{pick.path}" is no percentile that the job computes', "pick", index, hint=hint)
     for pattern, options in _UNMEASURED:
         for option in options:

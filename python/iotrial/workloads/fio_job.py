@@ -79,11 +79,11 @@ _WORD = re.compile(r"[A-Za-z0-9_.,:%+-]{1,100}")
 _PLACEHOLDER = re.compile(r"\{[A-Za-z0-9_-]{1,64}\}")
 MOST_LINES = 2000
 MOST_INCLUDED = 8
-#: processes of a job that are told apart
+#: processes of a job that are distinguished
 MOST_CLONES = 256
 #: combinations of levels that are looked at
 MOST_FILLED = 64
-#: engines that work on no file of a file system, and those whose files are empty or their programs'
+#: engines that work on no file of a file system, and those with files that are empty or their programs'
 NO_FILES = frozenset({
     "cpuio", "dev-dax", "dfs", "gfapi", "gfapi_async", "http", "io_uring_cmd", "libblkio", "libhdfs", "libiscsi", "libzbc",
     "mtd", "nbd", "net", "netsplice", "nfs", "null", "rados", "rbd", "rdma", "sg", "xnvme",
@@ -288,7 +288,7 @@ def filled_jobs(text: str, settings: Sequence[Setting]) -> Iterator[str]:
 
 
 def files_of(text: str) -> dict[str, int]:
-    """Return the bytes of the files that the jobs need, by file, or by job with files of its own.
+    """Return the bytes of the files that the jobs need, by file, or by job with its own files.
 
     A size that is only known later counts as 0. Raises JobProblem for a job without a size, which fio would refuse,
     and for one that expects to find more than an empty folder.

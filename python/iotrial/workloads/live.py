@@ -15,6 +15,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta, Struct
 
+from iotrial.errors import twice, unknown
 from iotrial.study.model import Setting, Study
 from iotrial.study.places import IN_PLACE
 from iotrial.study.scales import Better, Scale
@@ -126,8 +127,8 @@ def _named(text: str, name: str, metrics: Sequence[Metric]) -> Metric:
     for metric in metrics:
         if metric.name == name:
             return metric
-    known = ", ".join(metric.name for metric in metrics)
-    raise Problem(f'guard "{text}": no metric is called "{name}"', hint=f"known: {known}")
+    message, hint = unknown("metric", name, [metric.name for metric in metrics], where=f'guard "{text}"')
+    raise Problem(message, hint=hint)
 
 
 def _limit(text: str, value: float, unit: str, metric: Metric) -> float:
@@ -165,10 +166,6 @@ class LiveWork(HasPrograms, Work, frozen=True, kw_only=True):
 
     kind = "live"
     about = "Time windows of a service in use, judged by the service's own metrics (`iotrial live`)."
-    notes = (
-        "The first metric is judged. The settings act on the device, the mount and the sysctls in use; the first level of "
-        "each factor must be today's setting. docs/live.md describes sources, guards and what is restored when."
-    )
     documented = (
         ResponseSpec(
             "METRIC", "its own", Scale.LOG, Better.LOWER, "value of a metric over the counted part", False
@@ -217,7 +214,7 @@ class LiveWork(HasPrograms, Work, frozen=True, kw_only=True):
         names = [metric.name for metric in self.metrics]
         for index, metric in enumerate(self.metrics):
             if metric.name in names[:index]:
-                raise Problem(f'two metrics are called "{metric.name}"', "metric", index, "name")
+                raise Problem(twice("metric", metric.name), "metric", index, "name")
             if metric.better is Better.NONE:
                 raise Problem(f'metric "{metric.name}": expected lower or higher', "metric", index, "better")
         for index, text in enumerate(self.guards):

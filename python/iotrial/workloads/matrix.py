@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from msgspec import Meta
 
-from iotrial.errors import RequestError
+from iotrial.errors import RequestError, twice, unknown
 from iotrial.knobs.work import FILE_SIZE, LARGEST_FILE, LARGEST_RECORD, RECORD_SIZE, SMALLEST_RECORD
 from iotrial.study.schema import Line, Problem, Size
 from iotrial.study.work import (
@@ -21,7 +21,6 @@ from iotrial.study.work import (
     ResponseSpec,
     Work,
     count_response,
-    nearest,
     time_response,
 )
 from iotrial.units import UnitError, format_bytes, parse_size
@@ -65,11 +64,6 @@ class MatrixWork(Work, frozen=True, kw_only=True):
 
     kind = "matrix"
     about = "The thirteen tests of iozone on one file: every combination of a file size and a record size is a cell."
-    notes = (
-        "Factors of role condition on matrix.file_size and matrix.record_size make the matrix; cells with a "
-        "record larger than the file are left out. The injected slowdown of the positive control is put into "
-        "every test, and judged in each primary test."
-    )
     vocabulary = {"tests": TESTS}
     documented = (
         _WALL,
@@ -132,9 +126,10 @@ class MatrixWork(Work, frozen=True, kw_only=True):
         named = values.get("tests") or tuple(TESTS)
         for index, test in enumerate(named):
             if test not in TESTS:
-                raise Problem(f'unknown test "{test}"', "tests", index, hint=nearest(test, tuple(TESTS)))
+                message, hint = unknown("test", test, TESTS)
+                raise Problem(message, "tests", index, hint=hint)
             if test in named[:index]:
-                raise Problem(f'"{test}" is listed twice', "tests", index)
+                raise Problem(twice("test", test), "tests", index)
         return cls(**{**values, "tests": tuple(test for test in TESTS if test in named)})
 
     def check(self) -> None:

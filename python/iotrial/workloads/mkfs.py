@@ -47,11 +47,6 @@ class MkfsWork(Work, frozen=True, kw_only=True):
 
     kind = "mkfs"
     about = "Create a file system on the lab's own device (image lab) with mkfs, as root, and mount it."
-    notes = (
-        "Type and options are those of [lab] and of factors on filesystem.type and mkfs.option. mkfs has "
-        "written everything when it ends. It cannot be combined with other workloads, or with knobs of files, "
-        "mounts or caches."
-    )
     documented = _RESPONSES
     options = (VOLUME,)
     verb = "command"

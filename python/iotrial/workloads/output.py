@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from iotrial.errors import RequestError
+from iotrial.errors import RequestError, unknown
 from iotrial.patterns import MOST_CPU_S, Pattern, PatternError, TooMuchWork
 from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import Form, Line, Name, Problem, formed, keyed
@@ -150,8 +150,8 @@ class Output(Struct, frozen=True, kw_only=True):
         if self.fact and self.take not in ("only", "first", "last"):
             raise Problem(f'output "{self.name}": a fact is a word, and cannot have {self.take}', "take")
         if self.step is not None and self.step not in steps:
-            message = f'output "{self.name}": unknown step "{self.step}"'
-            raise Problem(message, "step", hint=f"available: {', '.join(steps)}")
+            message, hint = unknown("step", self.step, steps, where=f'output "{self.name}"')
+            raise Problem(message, "step", hint=hint)
         if self.step is None and self.file is None and len(steps) > 1:
             message = f'output "{self.name}": the step that prints it is missing'
             raise Problem(message, hint=f'add step = "{steps[-1]}"')

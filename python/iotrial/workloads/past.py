@@ -48,8 +48,12 @@ class PastWork(Work, frozen=True, kw_only=True):
         raise Problem(f'kind "{self.kind}" is not supported any more')
 
 
-def _seconds(name: str, text: str) -> ResponseSpec:
-    return time_response(name, text, stretchable=False)
+def _seconds(name: str) -> ResponseSpec:
+    return time_response(name, stretchable=False)
+
+
+def _difference(name: str, unit: str, better: Better) -> ResponseSpec:
+    return ResponseSpec(name, unit, Scale.DIFFERENCE, better, stretchable=False)
 
 
 class PagesWork(PastWork, frozen=True, kw_only=True):
@@ -82,14 +86,12 @@ class PagesWork(PastWork, frozen=True, kw_only=True):
 
     def responses(self) -> tuple[ResponseSpec, ...]:
         return (
-            time_response("response_time", "total time of all responses, from the request to the last byte"),
-            _seconds("response_p50", "median of the time of a response"),
-            _seconds("response_p99", "99th percentile of the time of a response"),
-            _seconds("server_cpu", "processor time of the server, user and system"),
-            ResponseSpec(
-                "server_memory", "bytes", Scale.LOG, Better.LOWER, "memory of the server after a run"
-            ),
-            time_response("wall", "time from the first request to the last response, with all delays"),
+            time_response("response_time"),
+            _seconds("response_p50"),
+            _seconds("response_p99"),
+            _seconds("server_cpu"),
+            ResponseSpec("server_memory", "bytes", Scale.LOG, Better.LOWER),
+            time_response("wall"),
         )
 
     def described(self) -> str:
@@ -124,27 +126,20 @@ class ClientsWork(PastWork, frozen=True, kw_only=True):
     def responses(self) -> tuple[ResponseSpec, ...]:
         unit = "bytes/s" if self.volume_bytes else "1/s"
         steps = self.steps if len(self.steps) > 1 else ()
-        together = ResponseSpec(
-            "rate_together", unit, Scale.LOG, Better.HIGHER, "sum of the clients' own rates", False
-        )
         return (
-            time_response("wall", "time from the start of the first client to the end of the last"),
-            rate_response("rate", unit, "bytes moved by all clients, over `wall`"),
-            together,
-            *(_seconds(f"wall.{step.name}", f"time of the step {step.name}, mean") for step in steps),
-            _seconds("client_slowest", "time of the slowest client"),
-            _seconds("client_median", "time of the clients, median"),
-            _seconds("client_fastest", "time of the fastest client"),
-            ResponseSpec(
-                "fairness", "1", Scale.DIFFERENCE, Better.HIGHER, "Jain's index of their rates", False
-            ),
-            ResponseSpec("slowest_to_fastest", "1", Scale.LOG, Better.LOWER, "of the clients' times", False),
-            _seconds("client_cpu", "processor time of all clients' commands, user and system"),
-            _seconds("server_cpu", "processor time of the server"),
-            ResponseSpec(
-                "server_softirq", "s", Scale.DIFFERENCE, Better.LOWER, "of this, in interrupts", False
-            ),
-            ResponseSpec("server_busy", "%", Scale.DIFFERENCE, Better.NONE, "of its processors", False),
+            time_response("wall"),
+            rate_response("rate", unit),
+            ResponseSpec("rate_together", unit, Scale.LOG, Better.HIGHER, stretchable=False),
+            *(_seconds(f"wall.{step.name}") for step in steps),
+            _seconds("client_slowest"),
+            _seconds("client_median"),
+            _seconds("client_fastest"),
+            _difference("fairness", "1", Better.HIGHER),
+            ResponseSpec("slowest_to_fastest", "1", Scale.LOG, Better.LOWER, stretchable=False),
+            _seconds("client_cpu"),
+            _seconds("server_cpu"),
+            _difference("server_softirq", "s", Better.LOWER),
+            _difference("server_busy", "%", Better.NONE),
             *DEVICE_RESPONSES,
         )
 
@@ -166,15 +161,8 @@ class AtimeWork(PastWork, frozen=True, kw_only=True):
     burst: Count = 1000
 
     def responses(self) -> tuple[ResponseSpec, ...]:
-        texts = {
-            "changed": "calls that change the access time of their file",
-            "changed_again": "those that change it again when repeated some clock ticks later",
-            "changed_lazily": "those that change it only in memory",
-            **{f"changes.{call}": f"1 where {call} changes it, else 0" for call in self.each},
-        }
-        return tuple(
-            ResponseSpec(name, "1", Scale.DIFFERENCE, Better.NONE, text) for name, text in texts.items()
-        )
+        names = ("changed", "changed_again", "changed_lazily", *(f"changes.{call}" for call in self.each))
+        return tuple(ResponseSpec(name, "1", Scale.DIFFERENCE, Better.NONE) for name in names)
 
     def described(self) -> str:
         return f"{len(self.calls)} system calls, each twice, with the access time checked after each"

@@ -17,6 +17,7 @@ from iotrial.study.work import (
     JobContext,
     Measured,
     ResponseSpec,
+    only_for,
     rate_response,
     time_response,
     to_take_off,
@@ -59,13 +60,6 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
 
     kind = "random"
     about = "Reads and writes of file blocks in random or sequential order, done and timed inside the probe."
-    notes = (
-        "Files are opened before the clock starts, with O_NOATIME if allowed. Times of reads exist if a "
-        "workload reads, those of writes if it writes. With io_uring, a time lasts from the call that submits "
-        "an operation to the call that returns its completion. With a rate, read_p99 is primary (write_p99 if "
-        "nothing is read) and percentiles count from the intended start; cpu and user then include the waiting "
-        "for it. Direct reads always come from the device: only cache states as-is and cold make sense."
-    )
     documented = (_WALL, _RATE, *_latencies("read"), *_latencies("write"), *CPU_RESPONSES, *_DEVICE)
     options = ("operations", "block", "order", "direct", "depth")
     unstretchable = "percentiles of single operations"
@@ -132,17 +126,11 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
         if self.block_bytes * self.depth > LARGEST_BUFFERS:
             raise Problem("block times depth is more memory than 1 GiB", "depth")
         if self.depth > 1 and self.engine != "io_uring":
-            raise Problem(
-                f"{self.engine} has one operation in flight at a time", "depth", hint='engine = "io_uring"'
-            )
+            raise only_for("depth", 'engine = "io_uring"')
         if self.direct and self.engine == "mmap":
-            raise Problem("a mapping uses the page cache", "direct")
+            raise only_for("direct", "another engine than mmap")
         if self.ramp and not self.direct:
-            raise Problem(
-                "a ramp through the page cache would fill it before the clock starts",
-                "ramp",
-                hint='direct = true, or no ramp and cache = "warm"',
-            )
+            raise only_for("ramp", "direct = true")
         if self.rate:
             self._check_rate()
 

@@ -53,12 +53,6 @@ class RebuildWork(HasOwnData, Work, frozen=True, kw_only=True):
 
     kind = "rebuild"
     about = "Rebuild of an array: how long it takes, how fast it is by position, and what md announced."
-    notes = (
-        "It needs an md array with redundancy ([lab] disks, knob raid.level). Before each run the last disk of "
-        "the array is removed; a new disk is that disk without md's metadata. With a write-intent bitmap "
-        "(raid.bitmap), the same disk is updated only where something was written since. Rates of all parts are "
-        "evidence (rate_part_N)."
-    )
     documented = _RESPONSES
     options = ("returns", "load")
     verb = "rebuild"

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from iotrial.errors import LabError, NoSpace, TargetError
+from iotrial.errors import LARGER_LAB, LabError, NoSpace, TargetError, repeated, twice, unknown
 from iotrial.study.input_files import checksum_of, stamp_of
 from iotrial.study.places import GUEST, IN_PLACE
 from iotrial.study.scales import Better, Scale
@@ -29,6 +29,7 @@ from iotrial.study.work import (
     Measured,
     ResponseSpec,
     Work,
+    only_for,
     rate_response,
     time_response,
     to_take_off,
@@ -116,13 +117,6 @@ class ReplayWork(HasOwnData, Work, frozen=True, kw_only=True):
 
     kind = "replay"
     about = "The recorded file operations of an application (iotrial record), repeated inside the probe."
-    notes = (
-        "Each thread of the recording has one here, with its calls in its order. An operation waits for those of "
-        "other threads that had ended before it began and touch the same file or open file, if one of the two "
-        "changes it. Files have the recorded sizes, holes and names, and random content; those that a run changes "
-        'are made again before the next. With cache = "warm", the trace is replayed once before, without pauses. '
-        "Not in a guest. In place, the files are made in a folder of their own, which is removed at the end."
-    )
     documented = (
         _WALL,
         _RATE,
@@ -180,9 +174,9 @@ class ReplayWork(HasOwnData, Work, frozen=True, kw_only=True):
         if not self.folder.startswith("/"):
             raise Problem("expected an absolute path", "folder")
         if self.timing == "flat-out" and self.speed != 1.0:
-            raise Problem("without pauses there is no time to divide", "speed", hint='timing = "closed"')
-        if len(set(self.latencies)) < len(self.latencies):
-            raise Problem("a call is named twice", "latencies")
+            raise only_for("speed", 'timing = "closed"')
+        if (again := repeated(self.latencies)) is not None:
+            raise Problem(twice("call", again), "latencies")
 
     def responses(self) -> tuple[ResponseSpec, ...]:
         """With recorded times the recording sets the duration, so the latency tail (p99) comes first."""
@@ -262,10 +256,8 @@ class ReplayWork(HasOwnData, Work, frozen=True, kw_only=True):
         facts = self._prepare(lab)["trace"]
         missing = [call for call in self.latencies if call not in facts["calls"]]
         if missing:
-            raise LabError(
-                f"latencies: the trace {path} has no {missing[0]}",
-                hint=f"it has: {', '.join(facts['calls'])}",
-            )
+            message, hint = unknown("call of the trace", missing[0], facts["calls"], where=path)
+            raise LabError(message, hint=hint)
 
     def warm(self, state: str) -> int:
         return 1 if state == "warm" else 0
@@ -289,7 +281,7 @@ class ReplayWork(HasOwnData, Work, frozen=True, kw_only=True):
             )
         except TargetError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise NoSpace(error.message, hint="use a larger lab (--size)") from error
+                raise NoSpace(error.message, hint=LARGER_LAB) from error
             raise
 
     def _tree(self, lab: LabContext) -> str:

@@ -11,7 +11,16 @@ from msgspec import Meta
 from iotrial.errors import LabError
 from iotrial.study.schema import Arguments, Line, LongText, Problem, Variables
 from iotrial.study.server import Server
-from iotrial.study.work import FileSet, HasServer, LabContext, Step, filled, minimal_environment
+from iotrial.study.work import (
+    FileSet,
+    HasServer,
+    LabContext,
+    Step,
+    check_program,
+    filled,
+    minimal_environment,
+    only_for,
+)
 
 LOOPBACK = "127.0.0.1"
 #: timeouts for making a site, and for starting or stopping a server
@@ -48,11 +57,10 @@ class ServedWork(HasServer, FileSet, frozen=True, kw_only=True):
         if self.make_input and not self.make:
             raise Problem("input text without a program", "make_input")
         for argv, name in ((self.serve, "serve"), (self.make, "make")):
-            if argv and not argv[0].strip():
-                raise Problem("the first argument names the program and cannot be empty", name, 0)
+            check_program(argv, name)
         for name in ("serve_environment", "make"):
             if getattr(self, name) and not self.serve:
-                raise Problem(f'"{name}" needs a server that the study starts', name)
+                raise only_for(name, "a server that the study starts (serve)")
         if self.serve and not any("{address}" in word or "{port}" in word for word in self.serve):
             message = "the server gets no address to listen on"
             raise Problem(message, "serve", hint="add {address} or {port} to its arguments")

@@ -18,6 +18,7 @@ from iotrial.study.work import (
     JobContext,
     Measured,
     ResponseSpec,
+    only_for,
     rate_response,
     time_response,
 )
@@ -63,11 +64,6 @@ class StreamWork(FileSet, frozen=True, kw_only=True):
 
     kind = "stream"
     about = "Sequential reads and writes exactly like dd and hdparm, inside the probe."
-    notes = (
-        "A read that ends after a time (`time`) has no `wall`. The knob work.option varies "
-        + ", ".join(_OPTIONS[:-1])
-        + f" and {_OPTIONS[-1]}."
-    )
     documented = (_WALL, _RATE, *CPU_RESPONSES, *DEVICE_RESPONSES, SYNCED_RESPONSE)
     options = _OPTIONS
     verb = "stream"
@@ -233,9 +229,9 @@ class StreamWork(FileSet, frozen=True, kw_only=True):
     def _check_file(self) -> None:
         if self.position or self.within:
             name = "position" if self.position else "within"
-            raise Problem(f'"{name}" is only for a device', name, hint='on = "device"')
+            raise only_for(name, 'on = "device"')
         if self.lead_in_bytes:
-            raise Problem('only on = "device" can begin with blocks that are not timed', "lead_in")
+            raise only_for("lead_in", 'on = "device"')
         reads = self.operation in ("read", "copy")
         if reads and self.volume_bytes % self.block_size_bytes and self.volume_bytes != self.size_bytes:
             raise Problem("a volume to read must be whole blocks, or the whole file", "volume")
@@ -244,27 +240,26 @@ class StreamWork(FileSet, frozen=True, kw_only=True):
 
     def _check_streams(self) -> None:
         if self.on == "device" and (self.streams > 1 or self.shared):
-            raise Problem("the lab's device is read by one stream", "streams")
+            raise only_for("streams", 'on = "file"')
         if self.copy_with != "read-write":
             if self.operation != "copy":
-                raise Problem('"copy_with" is only for a copy', "copy_with")
-            if self.direct:
-                raise Problem("copy_file_range uses the cache", "direct")
-            if self.as_published:
-                raise Problem("copy_file_range itself neither reads nor writes", "as_published")
+                raise only_for("copy_with", "a copy")
+            for name in ("direct", "as_published"):
+                if getattr(self, name):
+                    raise only_for(name, 'copy_with = "read-write"')
 
     def _check_writing(self) -> None:
         if not _SHARE.fullmatch(self.data):
             message = f'expected "zeros", "random", or a share such as "50 % random", found "{self.data}"'
             raise Problem(message, "data")
         if self.operation != "read" and self.time_s:
-            raise Problem("only a read can end after a time", "time")
+            raise only_for("time", "a read")
         if self.as_published and self.data != "zeros":
             raise Problem("as published, it writes from /dev/zero, which has only zeros", "data")
         plain = StreamWork(operation="write")
         for name in _NOT_OF[self.operation]:
             if getattr(self, name) != getattr(plain, name):
-                raise Problem(f'"{name}" is only for writing', name)
+                raise only_for(name, "writing")
 
     def responses(self) -> tuple[ResponseSpec, ...]:
         """A read that ends at a given time has no ``wall`` response, which would not vary."""

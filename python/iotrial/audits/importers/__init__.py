@@ -19,6 +19,8 @@ from iotrial.audits.importers.contract import (
     Imported,
     ReadOptions,
     Source,
+    no_result,
+    too_many,
     with_stems,
 )
 from iotrial.audits.importers.printed import others, refusal
@@ -42,7 +44,7 @@ def formats() -> Mapping[str, Format]:
 def detect(source: Source) -> Format:
     """Return the first format that recognises the text. Raises RequestError if none does, or if it is known to be no runs."""
     if not source.text.strip():
-        raise RequestError(f"{source.name}: the file is empty")
+        raise no_result(source, "any program: it is empty")
     for form in formats().values():
         if form.rank >= TABLES and (known := refusal(source.text)) is not None:
             raise RequestError(f"{source.name} is {known[0]}, which is not read", hint=known[1])
@@ -124,12 +126,9 @@ def _merged(
     on_files = [*_runs_of(sources)] * grouped + [*_copies(sources)]
     observations = _one_unit_each(tuple(_in_file_order(parts)))
     if len(observations) > MAX_OBSERVATIONS:
-        raise RequestError(
-            f"more than {MAX_OBSERVATIONS} numbers in {len(sources)} files",
-            hint="audit fewer files at a time",
-        )
+        raise too_many(f"{len(sources)} files", MAX_OBSERVATIONS, "numbers")
     if not observations:
-        raise RequestError(f"{sources[0].name}: contains no numbers to audit")
+        raise no_result(sources[0], "any program")
     claims = [*options.claims, *(claim for part in parts for claim in part.claims)]
     return Dataset(
         name=", ".join(source.name for source in sources[:4]) + (" ..." if len(sources) > 4 else ""),

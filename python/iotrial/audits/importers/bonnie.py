@@ -10,9 +10,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from iotrial.audits.importers.contract import MAX_ROWS, Format, Imported, ReadOptions, Source, label
+from iotrial.audits.importers.contract import (
+    MAX_ROWS,
+    Format,
+    Imported,
+    ReadOptions,
+    Source,
+    damaged,
+    label,
+    no_result,
+)
 from iotrial.audits.model import Condition, Observation
-from iotrial.errors import RequestError
 from iotrial.units import measured
 
 _IO = ("putc", "put_block", "rewrite", "getc", "get_block", "seeks")
@@ -56,14 +64,12 @@ def read(source: Source, _: ReadOptions) -> Imported:
     for line in (*rows, *older):
         fields = line.strip().split(",")
         if not _whole(fields, newer=line in rows):
-            unread.append(
-                f"{source.name}: {len(fields)} fields of a line that is cut off or damaged ({line.strip()[:40]})"
-            )
+            unread.append(damaged(source.name, line.strip()[:40]))
             continue
         observations += _of_fields(source, fields, unread, newer=line in rows)
         fast += sum("+++" in field for field in fields)
     unread += [
-        f"{source.name}: a line that is cut off or damaged ({line.strip()[:40]})"
+        damaged(source.name, line.strip()[:40])
         for line in lines
         if line.count(",") > _FEWEST_COMMAS and line not in (*rows, *older) and "format_version" not in line
     ]
@@ -74,16 +80,14 @@ def read(source: Source, _: ReadOptions) -> Imported:
             fits = ("Create" in text) == size.partition(":")[0].isdigit()
             fits &= bool(size) and len(words) in (_LATENCIES if latencies else _CELLS)
             if not fits or not (latencies or all(map(_CELL.fullmatch, words))):
-                unread.append(f"{source.name}: a row that is cut off or damaged ({' '.join(words)[:60]})")
+                unread.append(damaged(source.name, " ".join(words)[:60]))
                 continue
             observations += _of_words(source, group, size, words, text)
             zeros = sum(measured(word) == 0 for word in words[0::2])
             unread += [f"{source.name}: {zeros} values of 0 ({' '.join(words)[:60]})"] if zeros else []
             fast += sum("+++" in word for word in words)
     if not observations and not fast:
-        raise RequestError(
-            f"{source.name}: contains no bonnie++ result{''.join(f' ({line})' for line in unread[:1])}"
-        )
+        raise no_result(source, "bonnie++", unread)
     unread += [_TOO_FAST.format(fast)] if fast else []
     return Imported(tuple(observations), unread=tuple(unread))
 

@@ -178,13 +178,11 @@ def unclear(column: str, cells: Sequence[str], where: str) -> RequestError:
             rows.setdefault(mark, f'row {row} "{cell[:40]}"')
         elif _in_threes(cell) is not None:
             rows.setdefault(None, f'row {row} "{cell[:40]}"')
-    hint = 'say which it is: --decimal comma or --decimal point (in the file: "#: decimal = comma")'
     if Mark.COMMA in rows and Mark.POINT in rows:
-        both = f"{rows[Mark.COMMA]} has a decimal comma, {rows[Mark.POINT]} a decimal point"
-        return RequestError(
-            f"{where}: column {column}: {both}", hint=f"use the same mark throughout, or {hint}"
-        )
+        why = f"{rows[Mark.COMMA]} has a decimal comma, {rows[Mark.POINT]} a decimal point"
+    else:
+        why = f"{rows.get(None, 'a cell')} is ambiguous: decimal mark or thousands separator?"
     return RequestError(
-        f"{where}: column {column}: {rows.get(None, 'a cell')} is ambiguous: decimal mark or thousands separator?",
-        hint=hint,
+        f"{where}: column {column}: {why}",
+        hint='say which it is: --decimal comma or --decimal point (in the file: "#: decimal = comma")',
     )

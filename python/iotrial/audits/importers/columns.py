@@ -257,11 +257,9 @@ def _by_roles(table: Table, options: ReadOptions) -> ReadOptions:
         found[role].append(name)
     for role in ("treatment", "run", "order", "series"):
         if len(found[role]) > 1:
-            raise RequestError(
-                f"--columns: {role} occurs {len(found[role])} times", hint="one column can have that role"
-            )
+            raise RequestError(f"--columns: expected one {role}, found {len(found[role])}")
     if not found["value"]:
-        raise RequestError("--columns: no column is a value", hint="at least one column holds measurements")
+        raise RequestError("--columns: expected a value, found none")
     return replace(
         options,
         group=next(iter(found["treatment"]), None),
@@ -278,7 +276,7 @@ def _words(name: str) -> set[str]:
 
 
 def _statistic(name: str, among: Collection[str]) -> set[str]:
-    """The words of a column's name that say which statistic it is; "min" is one, not minutes, beside a max or a mean."""
+    """The words of a column's name that say which statistic it is; "min" is one, not minutes, next to a max or a mean."""
     stem, unit = split_unit(name)
     words = _words(name) if unit == "min" and _minimum(name, among) else _words(stem)
     first = (
@@ -320,12 +318,11 @@ def _no_values(table: Table, cells: Mapping[str, Sequence[str]], marks: Mapping[
             if parse_cell(cell, marks[name]) is None:
                 return RequestError(
                     f'{table.name}: no column of numbers: in {name}, row {row} "{cell[:40]}" is not a number',
-                    hint=f"--value {name} skips such cells if others hold numbers; other columns: "
-                    f"{', '.join(one for one in table.columns[:20] if one != name)}",
+                    hint=f"--value {name} skips such cells; columns: {', '.join(table.columns[:20])}",
                 )
     return RequestError(
         f"{table.name}: no column of numbers that look like measurements",
-        hint=f"name it: --value COLUMN (columns: {', '.join(table.columns[:20])})",
+        hint=f"name it: --value COLUMN; columns: {', '.join(table.columns[:20])}",
     )
 
 
@@ -416,7 +413,7 @@ def split_unit(name: str) -> tuple[str, str]:
 
 
 def _value_columns(numeric: Sequence[str]) -> list[str]:
-    """Return the numeric columns whose names suggest measurements; else the last of them."""
+    """Return the numeric columns with names of measurements; else the last of them."""
     spread_free = [name for name in numeric if not _words(name) & SPREADS]
     repeats = [name for name in spread_free if _REPEAT.fullmatch(english(split_unit(name)[0]))]
     if len(repeats) > 1:

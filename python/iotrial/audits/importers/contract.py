@@ -140,6 +140,26 @@ def label(text: object) -> str:
     return " ".join(str(text).split())[:MAX_LABEL] or "(empty)"
 
 
+def damaged(name: str, what: object) -> str:
+    """Say for ``unread`` that something in a file is cut off or damaged."""
+    return f"{name}: cut off or damaged ({str(what)[:100]})"
+
+
+def no_result(
+    source: Source, title: str, unread: Sequence[str] = (), *, hint: str | None = None
+) -> RequestError:
+    """Return the error for a file without a result of its format. ``unread``: what was left out."""
+    return RequestError(
+        f"{source.name}: contains no result of {title}{''.join(f' ({line})' for line in unread[:1])}",
+        hint=hint,
+    )
+
+
+def too_many(name: str, most: int, what: str) -> RequestError:
+    """Return the error for a file beyond a limit."""
+    return RequestError(f"{name}: more than {most} {what}", hint="split the file and audit the parts")
+
+
 def json_of(source: Source) -> Any:
     """Parse the file as one JSON document. Raises RequestError."""
     try:
@@ -163,19 +183,14 @@ def open_source(path: Path, *, name: str, label: str | None, alone: bool) -> Sou
 def source_of(data: bytes, *, name: str, label: str | None = None, alone: bool = True) -> Source:
     """Decode bytes into a source. Raises RequestError if there are too many, or they are not text."""
     if len(data) > MAX_BYTES:
-        raise RequestError(
-            f"{name}: larger than {MAX_BYTES >> 20} MiB", hint="split the file and audit the parts"
-        )
+        raise too_many(name, MAX_BYTES >> 20, "MiB")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         try:
             text = data.decode("utf-16") if data[:2] in (b"\xff\xfe", b"\xfe\xff") else data.decode("latin-1")
         except UnicodeDecodeError:
-            raise RequestError(f"{name}: not a text file") from None
+            text = "\0"
     if "\0" in text or "\u0a0d" in text:  # a line end of UTF-16 that is read one byte too late
-        raise RequestError(
-            f"{name}: contains NUL bytes or damaged UTF-16, so it is not a text file",
-            hint="export it as CSV or JSON first",
-        )
+        raise RequestError(f"{name}: not a text file", hint="export it as CSV or JSON first")
     return Source(name, text.replace("\r\n", "\n").replace("\r", "\n"), label, alone)

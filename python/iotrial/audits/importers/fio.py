@@ -20,9 +20,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from iotrial.audits.importers.contract import Format, Imported, ReadOptions, Source, label
+from iotrial.audits.importers.contract import Format, Imported, ReadOptions, Source, damaged, label, no_result
 from iotrial.audits.model import Condition, Observation
-from iotrial.errors import RequestError, UnknownName
+from iotrial.errors import UnknownName
 from iotrial.units import measured, with_json_numbers
 
 JOB = "job"
@@ -97,8 +97,7 @@ def read(source: Source, _: ReadOptions) -> Imported:
             when = place if place is None else place + in_turn * 1e-3
             observations += _of_job(jobs, document, source, when, unread)
     if not observations:
-        why = f" ({'; '.join(unread[:3])})" if unread else ""
-        raise RequestError(f"{source.name}: no job of fio with results{why}"[:1000])
+        raise no_result(source, "fio", unread)
     return Imported(tuple(observations), unread=tuple(dict.fromkeys(unread)))
 
 
@@ -108,28 +107,24 @@ def read(source: Source, _: ReadOptions) -> Imported:
 def _documents(source: Source, unread: list[str]) -> Iterator[dict[str, Any]]:
     """All JSON objects that begin at the start of a line, with lists of jobs. Raises RequestError if there is none."""
     decode, at, found, text = json.JSONDecoder().raw_decode, 0, 0, with_json_numbers(source.text)
-    why = "not JSON: no object begins at the start of a line"
+    why: list[str] = []
     for start in [match.start() for match in re.finditer(r"^\{", text, re.MULTILINE)]:
         if start < at:
             continue
         try:
             document, at = decode(text, start)
         except (ValueError, RecursionError) as error:
-            why = f"not JSON ({str(error)[:100]})"
-            unread.append(f"{source.name}: a result that is cut off or damaged ({str(error)[:100]})")
+            why = [damaged(source.name, error)]
+            unread += why
             break
         jobs = document.get("jobs", document.get("client_stats")) if isinstance(document, dict) else None
         if isinstance(jobs, list) and all(isinstance(job, dict) for job in jobs):
             found += 1
             yield document
-        else:
-            why = "not a fio result: it has no list of jobs"
     if found and len(unread) == 0 and (more := text.count('"fio version"') - found) > 0:
-        unread.append(f"{source.name}: {more} more results that are damaged")
+        unread.append(damaged(source.name, f"{more} more results"))
     if not found:
-        raise RequestError(
-            f"{source.name}: {why}", hint="run fio with --output-format=json, and import what it prints"
-        )
+        raise no_result(source, "fio", why, hint="import what `fio --output-format=json` prints")
 
 
 def _final(source: Source, documents: list[dict[str, Any]], unread: list[str]) -> list[dict[str, Any]]:
@@ -313,7 +308,7 @@ def _rate(parts: Sequence[Mapping[str, Any]], name: str, amount: str, unit: floa
 def _latencies(
     parts: Sequence[Mapping[str, Any]], names: Sequence[str] = ("clat", "lat")
 ) -> list[tuple[str, str, object]]:
-    """Means and percentiles, of what was timed: fio writes zeros where it was told not to. None: it has only the others."""
+    """Means and percentiles, of what was timed: fio writes zeros where timing is off. None: it has only the others."""
     found: list[tuple[str, str, object]] = []
     for name in names:
         for key, unit in ((f"{name}_ns", "ns"), (name, "us")):

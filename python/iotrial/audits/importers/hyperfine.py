@@ -16,6 +16,8 @@ from iotrial.audits.importers.contract import (
     Source,
     json_of,
     label,
+    no_result,
+    too_many,
 )
 from iotrial.audits.model import Observation
 from iotrial.errors import RequestError
@@ -33,14 +35,14 @@ def read(source: Source, _: ReadOptions) -> Imported:
     document = json_of(source)
     results = document.get("results") if isinstance(document, dict) else None
     if not isinstance(results, list):
-        raise RequestError(f"{source.name}: not a hyperfine export: it has no list of results")
+        raise no_result(source, "hyperfine")
     observations: list[Observation] = []
     unread = []
     seen: dict[str, int] = {}
     place = -1
     for result in results[:10_000]:
         if not isinstance(result, dict):
-            raise RequestError(f"{source.name}: a result is not an object")
+            raise no_result(source, "hyperfine")
         group = label(_group(source, result))
         key = f"{group} {result.get('command') if source.label is not None else ''}"
         seen[key] = seen.get(key, 0) + 1
@@ -78,7 +80,7 @@ def read(source: Source, _: ReadOptions) -> Imported:
                 )
             )
         if len(observations) > MAX_OBSERVATIONS:
-            raise RequestError(f"{source.name}: more than {MAX_OBSERVATIONS} times")
+            raise too_many(source.name, MAX_OBSERVATIONS, "times")
     return Imported(tuple(observations), unread=tuple(unread))
 
 

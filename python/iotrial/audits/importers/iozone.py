@@ -1,7 +1,7 @@
 """iozone: the table on its standard output, the reports of ``-R``, and the sums of its throughput mode (``-t``).
 
-A file is one run under its label; a second table in it is a series of its own. Tests that were not run leave blanks in
-the table, so a value belongs to the column whose name ends where it ends; versions differ in width and in order. Rates
+A file is one run under its label; a second table in it is another series. Tests that were not run leave blanks in
+the table, so a value belongs to the column with a name that ends where it ends; versions differ in width and in order. Rates
 are kB/s of 1024 bytes unless the file says otherwise (``-O``: operations per second, ``-N``: microseconds per operation).
 """
 
@@ -10,7 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from iotrial.audits.importers.contract import MAX_ROWS, Format, Imported, ReadOptions, Source, label
+from iotrial.audits.importers.contract import (
+    MAX_ROWS,
+    Format,
+    Imported,
+    ReadOptions,
+    Source,
+    label,
+    no_result,
+)
 from iotrial.audits.model import Observation
 from iotrial.errors import RequestError
 from iotrial.units import measured
@@ -80,9 +88,7 @@ def read(source: Source, _: ReadOptions) -> Imported:
     if not found:
         found = [("", row) for row in _reports(lines)]
     if not found:
-        raise RequestError(
-            f"{source.name}: contains no iozone table or report{''.join(f' ({line})' for line in unread[:1])}"
-        )
+        raise no_result(source, "iozone", unread)
     observations = (
         Observation(
             source.stem,

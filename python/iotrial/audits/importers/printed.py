@@ -12,9 +12,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 
-from iotrial.audits.importers.contract import MAX_ROWS, Format, Imported, ReadOptions, Source, label
+from iotrial.audits.importers.contract import (
+    MAX_ROWS,
+    Format,
+    Imported,
+    ReadOptions,
+    Source,
+    damaged,
+    label,
+    no_result,
+)
 from iotrial.audits.model import Observation
-from iotrial.errors import RequestError
 from iotrial.units import measured
 
 _NUMBER = r"(?P<value>[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)"
@@ -172,10 +180,11 @@ _PROGRAMS = (
 
 
 _OWN_TABLE = "write the figure of each run into a table (docs/auditing.md)"
-_SAMPLES = "its lines are samples over time, not repeats: import the result of each run of the work instead"
-_FIO = "run fio with --output-format=json"
+_SAMPLES = "its lines are samples over time, not repeats: import the result of each run"
+_FIO = "import what `fio --output-format=json` prints"
+_GO_TEST = "import what `go test -bench . -count 10` prints"
 _TIME = "time each run with bash's time or `hyperfine --export-json`"
-#: programs whose output is no run or cannot be told apart: by which lines it is known, and what to do
+#: programs that print no single run, or something ambiguous: by which lines it is known, and what to do
 _REFUSED: tuple[tuple[str, str, str], ...] = (
     (
         "fio's normal output",
@@ -186,9 +195,9 @@ _REFUSED: tuple[tuple[str, str, str], ...] = (
     (
         "a log of fio (write_bw_log, write_lat_log, write_iops_log)",
         r"[0-9]+, [0-9]+, [0-3], [0-9]+(?:, .*)?",
-        f"its lines are samples within one run, not repeats: run fio several times; {_FIO}",
+        _FIO,
     ),
-    ("a fio job file", r"\[global\]", f"it holds no result: {_FIO}"),
+    ("a fio job file", r"\[global\]", _FIO),
     (
         "sysstat (iostat, sar, mpstat, pidstat, sadf)",
         r"Linux \S+ \(.*\)\s+[0-9/.-]+\s+_\S+_\s+\(.*CPU\).*|# hostname[;,].*|\{\s*\"sysstat\".*|avg-cpu:\s+%user.*"
@@ -199,22 +208,22 @@ _REFUSED: tuple[tuple[str, str, str], ...] = (
     (
         "vdbench",
         r"\s*Vdbench distribution:.*|.*Starting RD=.*; elapsed=.*|\*?\s*tod\s+timestamp\s+Run\s.*",
-        "its lines are intervals of one run: write the avg_ row of each run into a table",
+        "write the avg_ row of each run into a table",
     ),
     (
         "benchstat",
         r"\s*│.*(?:sec/op|B/s|B/op)\s*│.*|name\s+(?:old|time/op).*(?:new|±).*",
-        "it is a summary: import what `go test -bench . -count 10` prints",
+        _GO_TEST,
     ),
     (
         "criterion or hyperfine's text output",
         r"\S.*\s+time:\s+\[[0-9.]+ .?s [0-9.]+ .?s [0-9.]+ .?s\]|\s*Time \((?:mean ± σ|abs ≡)\):.*",
-        "it is a summary: import hyperfine's --export-json, or a table made of criterion's raw.csv",
+        "it is a summary: use hyperfine's --export-json, or the times in criterion's raw.csv",
     ),
     (
         "criterion's JSON or raw.csv",
         r"\{\"mean\":\{\"confidence_interval\".*|group,function,value,throughput_num,.*",
-        "divide sample_measured_value by iteration_count for each row of raw.csv, and write that into a table",
+        "make a table of raw.csv: sample_measured_value / iteration_count",
     ),
     (
         "google-benchmark's console or CSV output",
@@ -227,10 +236,10 @@ _REFUSED: tuple[tuple[str, str, str], ...] = (
         r"-+ benchmark: [0-9]+ tests -+|Name \(time in .s\)\s+Min\s.*",
         "use --benchmark-json with --benchmark-save-data",
     ),
-    ("go test -json", r"\{\"Time\":\".*\"Action\":\".*", "import what `go test -bench . -count 10` prints without -json"),
+    ("go test -json", r"\{\"Time\":\".*\"Action\":\".*", _GO_TEST),
     ("elbencho's text output", r"OPERATION\s+RESULT TYPE\s+FIRST DONE.*", "use --csvfile"),
     ("the disk test of yabs", r"fio Disk Speed Tests.*", _FIO),
-    ("kbench", r"FIO Benchmark Summary.*", f"import the results of its jobs: {_FIO}"),
+    ("kbench", r"FIO Benchmark Summary.*", _FIO),
     (
         "time (GNU, BSD, zsh or fish)",
         r".*[0-9]user\s+[0-9.]+system.*elapsed.*|\s*Command being timed: .*|\s*[0-9.]+ real\s+[0-9.]+ user\s.*"
@@ -238,7 +247,7 @@ _REFUSED: tuple[tuple[str, str, str], ...] = (
         _TIME,
     ),
     ("perf stat", r"\s*Performance counter stats for .*", _TIME),
-    ("ioping", r"--- .* ioping statistics ---|.*: request=[0-9]+ time=.*", "write the average of each run into a table"),
+    ("ioping", r"--- .* ioping statistics ---|.*: request=[0-9]+ time=.*", _OWN_TABLE),
     ("ApacheBench", r"This is ApacheBench.*", _OWN_TABLE),
     ("dbench", r"dbench version .*", _OWN_TABLE),
     ("filebench", r"Filebench Version .*", _OWN_TABLE),
@@ -252,7 +261,7 @@ _REFUSED: tuple[tuple[str, str, str], ...] = (
 
 
 def refusal(text: str) -> tuple[str, str] | None:
-    """The name of a program whose output cannot be audited, and what to do instead; None if the text is of none."""
+    """The name of a program with output that cannot be audited, and what to do instead; None if the text is of none."""
     lines = [line for line in text.split("\n", 200)[:200] if line.strip() and len(line) <= 4000]
     for title, pattern, hint in _REFUSED:
         found = [re.fullmatch(pattern, line.strip()) is not None for line in lines]
@@ -269,7 +278,7 @@ def recognises(text: str) -> bool:
 
 
 def others(text: str) -> str:
-    """The names of programs whose results stand in the text as well; empty if there are none."""
+    """The names of programs with results in the text as well; empty if there are none."""
     return ", ".join(program.title for program in _programs(text))
 
 
@@ -289,11 +298,11 @@ def read(source: Source, _: ReadOptions) -> Imported:
         counts = Counter(one.response for one in found)
         if len({counts[response] for response in program.each}) > 1:
             numbers = ", ".join(f"{counts[response]} {response}" for response in program.each)
-            unread.append(f"{source.name}: lines that are missing or damaged (results: {numbers})")
+            unread.append(damaged(source.name, f"results: {numbers}"))
         observations += found
     titles = ", ".join(one.title for one in programs or _PROGRAMS)
     if not observations:
-        raise RequestError(f"{source.name}: contains no result of {titles}")
+        raise no_result(source, titles)
     return Imported(observations, notes=(f"read as the output of {titles}",), unread=tuple(unread))
 
 

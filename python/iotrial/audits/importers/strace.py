@@ -10,9 +10,17 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from iotrial.audits.importers.contract import MAX_ROWS, Format, Imported, ReadOptions, Source, label
+from iotrial.audits.importers.contract import (
+    MAX_ROWS,
+    Format,
+    Imported,
+    ReadOptions,
+    Source,
+    damaged,
+    label,
+    no_result,
+)
 from iotrial.audits.model import Observation
-from iotrial.errors import RequestError
 from iotrial.units import measured
 
 _DASHES = re.compile(r"-{3,}(?: +-{3,})+ *")
@@ -45,7 +53,7 @@ def read(source: Source, _: ReadOptions) -> Imported:
         unread += _gaps(f"{source.name}{series and ', '}{series}", rows)
         observations += rows
     if not observations:
-        raise RequestError(f"{source.name}: contains no table of strace -c")
+        raise no_result(source, "strace -c")
     return Imported(tuple(observations), traced="strace -c", unread=tuple(unread))
 
 
@@ -55,13 +63,10 @@ def _gaps(name: str, rows: Sequence[Observation]) -> Iterator[str]:
         counts = {dict(one.condition)["syscall"]: one.value for one in rows if one.response == response}
         total = counts.pop("total", None)
         if total is None and response == "calls":
-            yield f"{name}: rows after {list(counts)[-1] if counts else 'the header'} (no total: the table is cut off)"
+            yield damaged(name, "no row of totals")
             return
         if (found := math.fsum(counts.values())) != (total or 0):
-            yield (
-                f"{name}: rows that are missing or damaged (those here have {found:.0f} {response}, the total says "
-                f"{total or 0:.0f})"
-            )
+            yield damaged(name, f"the rows have {found:.0f} {response}, the total says {total or 0:.0f}")
 
 
 def _tables(lines: Sequence[str]) -> Iterator[tuple[list[str], int, list[tuple[int, int]]]]:

@@ -1,4 +1,4 @@
-"""Benchmark suites whose files hold each repeat: google-benchmark and pytest-benchmark (JSON), Phoronix (composite.xml).
+"""Benchmark suites that save each repeat: google-benchmark and pytest-benchmark (JSON), Phoronix (composite.xml).
 
 Their summaries (mean, median, stddev, complexity) are left out.
 """
@@ -10,7 +10,16 @@ from collections.abc import Iterator
 from typing import Any
 from xml.etree import ElementTree
 
-from iotrial.audits.importers.contract import Format, Imported, ReadOptions, Source, json_of, label
+from iotrial.audits.importers.contract import (
+    Format,
+    Imported,
+    ReadOptions,
+    Source,
+    damaged,
+    json_of,
+    label,
+    no_result,
+)
 from iotrial.audits.model import Observation
 from iotrial.errors import RequestError
 from iotrial.units import measured
@@ -32,7 +41,7 @@ def read(source: Source, _: ReadOptions) -> Imported:
     document = json_of(source)
     rows = document.get("benchmarks") if isinstance(document, dict) else None
     if not isinstance(rows, list):
-        raise RequestError(f"{source.name}: it has no list of benchmarks")
+        raise no_result(source, "a benchmark suite")
     unread: list[str] = []
     found = [one for row in rows[:_MOST] if isinstance(row, dict) for one in _of_json(source, row, unread)]
     if not found:
@@ -89,11 +98,9 @@ def _phoronix(source: Source) -> Imported:
             group, raw = label(entry.findtext("Identifier") or "?"), entry.findtext("RawString") or ""
             values = [measured(word) for word in raw.split(":")] if raw else []
             if None in values:
-                unread.append(f"{label(result.findtext('Title') or '?')}, {group}: a value that is no number")
+                unread.append(damaged(f"{label(result.findtext('Title') or '?')}, {group}", raw))
             if not values:
-                unread.append(
-                    f"{label(result.findtext('Title') or '?')}, {group}: no single values (RawString)"
-                )
+                unread.append(f"{label(result.findtext('Title') or '?')}, {group} (no RawString)")
             observations += [
                 Observation(
                     group, "rate" if result.findtext("Proportion") == "HIB" else "time",

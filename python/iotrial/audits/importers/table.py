@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from iotrial.audits.importers.cells import Mark, is_missing, parse_cell
-from iotrial.audits.importers.contract import MAX_COLUMNS, MAX_ROWS, label
+from iotrial.audits.importers.contract import MAX_COLUMNS, MAX_ROWS, label, too_many
 from iotrial.errors import RequestError, UnknownName
 
 KEYS = (
@@ -88,15 +88,13 @@ def read_table(text: str, name: str, *, roles: bool = False) -> Table:
     body = []
     for at, line in enumerate(text.split("\n"), start=1):
         if len(line) > _LONGEST_LINE:
-            raise RequestError(f"{name}:{at}: line longer than {_LONGEST_LINE} characters")
+            raise too_many(f"{name}:{at}", _LONGEST_LINE, "characters")
         if line.startswith("#:"):
             _directive(directives, line[2:], f"{name}:{at}")
         elif line.strip() and not line.startswith("#"):
             body.append(line)
         if len(body) > MAX_ROWS:
-            raise RequestError(
-                f"{name}: more than {MAX_ROWS} rows", hint="split the file and audit the parts"
-            )
+            raise too_many(name, MAX_ROWS, "rows")
     if body and re.fullmatch(
         r"sep=[,;\t]", body[0].strip(" ")
     ):  # written by spreadsheets; the header shows the delimiter anyway
@@ -108,9 +106,7 @@ def read_table(text: str, name: str, *, roles: bool = False) -> Table:
     if rows is None:
         rows = _split(body, name)
         if len(rows) < len(body):
-            unread.append(
-                f"{name}: {len(body) - len(rows)} line ends within quotes (is a quotation mark missing?)"
-            )
+            unread.append(f"{name}: {len(body) - len(rows)} line ends (is a quotation mark missing?)")
     unread += [f"{name}: {others} more Markdown table{'s' * (others > 1)} below the first"] if others else []
     unread += [f"{name}: {outside} line{'s' * (outside > 1)} with cells outside the table"] if outside else []
     if not roles and _is_data(rows[0], rows[1:]):
@@ -123,14 +119,13 @@ def read_table(text: str, name: str, *, roles: bool = False) -> Table:
         rows = [[f"column {at}" for at in range(1, len(rows[0]) + 1)], *rows]
     columns = tuple(_distinct([label(cell) for cell in rows[0]]))
     if len(columns) > MAX_COLUMNS:
-        raise RequestError(f"{name}: more than {MAX_COLUMNS} columns")
+        raise too_many(name, MAX_COLUMNS, "columns")
     kept, short = [], []
     for at, row in enumerate(rows[1:], start=1):
         if len(row) > len(columns) and any(cell.strip() for cell in row[len(columns) :]):
             raise RequestError(
                 f"{name}: row {at} has {len(row)} cells, the header {len(columns)}",
-                hint="a row cannot have more cells than the header. Are commas decimal marks? Then separate the columns by "
-                'semicolons or quote the numbers ("1,25"). If it is not CSV, name its --format',
+                hint="are commas decimal marks? Then separate the columns by semicolons. Not CSV? Then name its --format",
             )
         cells = [cell.strip() for cell in row[: len(columns)]]
         if len(cells) < len(columns):
@@ -233,7 +228,7 @@ def _directive(found: dict[str, list[str]], text: str, where: str) -> None:
     if row and key not in MANY:
         raise RequestError(f"{where}: {key} occurs twice")
     if sum(map(len, found.values())) >= _MOST_DIRECTIVES:
-        raise RequestError(f"{where}: more than {_MOST_DIRECTIVES} directives")
+        raise too_many(where, _MOST_DIRECTIVES, "directives")
     row.append(value[:4000])
 
 

@@ -17,10 +17,11 @@ from iotrial.audits.importers.contract import (
     ReadOptions,
     Source,
     label,
+    too_many,
 )
 from iotrial.audits.importers.table import MARKDOWN_RULE, Table, read_table
 from iotrial.audits.model import Observation
-from iotrial.errors import RequestError
+from iotrial.errors import RequestError, UnknownName
 from iotrial.units import converted
 
 ALL = "all"
@@ -46,9 +47,7 @@ def read(source: Source, options: ReadOptions) -> Imported:
     table = _without_prefixes(table)
     layout = find_layout(table, options)
     if len(table.rows) * len(layout.values) > MAX_OBSERVATIONS:
-        raise RequestError(
-            f"{source.name}: more than {MAX_OBSERVATIONS} numbers", hint="split the file and audit the parts"
-        )
+        raise too_many(source.name, MAX_OBSERVATIONS, "numbers")
     unread = [*table.unread]
     unread += [
         f"{name}: {_named(zip(table.numbers, table.cells(name), strict=True), len(table.rows))}"
@@ -95,13 +94,13 @@ def _repeated(table: Table, observations: Iterable[Observation]) -> Iterator[str
     runs = Counter((one.group, one.response, one.condition, one.series, one.run) for one in observations)
     for (group, response, _, _, run), count in [(key, n) for key, n in runs.items() if n > 1][:_MOST_NAMED]:
         if run is not None:
-            yield f"run {run} of {group} occurs {count} times in {response}: each counts as a run of its own"
+            yield f"run {run} of {group} occurs {count} times in {response}: each counts as a separate run"
     rows = defaultdict(list)
     for number, row in zip(table.numbers, table.rows, strict=True):
         if any(sum(map(str.isdigit, cell)) > 3 and parse_cell(cell) for cell in row):
             rows[row].append(str(number))
     for numbers in [found for found in rows.values() if len(found) > 1][:_MOST_NAMED]:
-        yield f"rows {' and '.join(numbers[:_MOST_NAMED])} are identical: each counts as a run of its own"
+        yield f"rows {' and '.join(numbers[:_MOST_NAMED])} are identical: each counts as a separate run"
 
 
 def _observations(
@@ -113,7 +112,7 @@ def _observations(
     known = {value.response for value in layout.values}
     if not wanted <= known:
         missing = sorted(wanted - known)[0]
-        raise RequestError(f'{source.name}: no response named "{missing}"', hint=f"known: {', '.join(known)}")
+        raise UnknownName("response", missing, known, where=source.name)
     for value in layout.values:
         if wanted and value.response not in wanted:
             continue

@@ -44,7 +44,6 @@ class Fleets(JsonDocument, frozen=True):
 @click.command("list")
 @json_option
 def command(as_json: bool) -> None:
-    """List the fleets of the store, newest last."""
     found, warnings = fleets_of(store_path())
     for warning in warnings:
         warn(warning)

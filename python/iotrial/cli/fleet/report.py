@@ -14,7 +14,7 @@ from iotrial.cli.finish import (
     write_markdown,
     write_report,
 )
-from iotrial.cli.options import force_option, full_report, json_option, markdown_option
+from iotrial.cli.options import force_option, full_report, json_option, markdown_option, page_option
 from iotrial.cli.output import warn
 from iotrial.fleet.report.blocks import fleet_html, fleet_markdown, print_fleet
 from iotrial.fleet.report.json_report import fleet_json
@@ -26,7 +26,7 @@ from iotrial.report.text import Console
 @click.command("report")
 @click.argument("fleet", default="last")
 @full_report
-@click.option("--html", metavar="FILE", help="Write a self-contained HTML page to this file.")
+@page_option
 @markdown_option
 @force_option
 @json_option

@@ -32,7 +32,7 @@ from iotrial.study.model import TYPICAL
 
 if TYPE_CHECKING:
     from iotrial.cli.run_request import RunRequest
-    from iotrial.fleet.conduct import Standing
+    from iotrial.fleet.conduct import FleetProgress
     from iotrial.study.model import Study
 
 #: names of the parameters of options that can be given several times
@@ -84,6 +84,10 @@ def command(study: str | None, as_json: bool, **values: Any) -> int:
     return conducted(record, as_json=as_json)
 
 
+def _not_on_a_fleet(what: str) -> RequestError:
+    return RequestError(f"{what} is not possible on a fleet", hint="run it on each machine separately")
+
+
 def fleet_of(
     study: str | None, values: Mapping[str, Any], scheduler: Scheduler
 ) -> tuple[Record, Study, RunRequest]:
@@ -91,21 +95,14 @@ def fleet_of(
     what a fleet cannot do."""
     for name in _REFUSED:
         if values.get(name):
-            raise RequestError(f"--{name.replace('_', '-')} is not possible on a fleet")
+            raise _not_on_a_fleet(f"--{name.replace('_', '-')}")
     sampling_period(values.get("sample"))
     chosen, request = find_study(study, request_of({**values, "places": (), "erase": ()}))
     if "device" in (request.lab, chosen.lab.kind):
-        raise RequestError(
-            "a device lab overwrites a disk, and cannot run on a fleet",
-            hint="run it on each machine separately, with --device and --erase; or --lab image",
-        )
+        raise _not_on_a_fleet("a device lab")
     other = next((r for r in chosen.responses if r.statistic != TYPICAL), None)
     if other is not None:
-        raise RequestError(
-            f"{chosen.name}: a fleet averages typical runs, and cannot combine the {other.statistic} of "
-            f"{other.name} over hosts",
-            hint="run it on each machine separately, or leave out the statistic of the response",
-        )
+        raise _not_on_a_fleet(f"{chosen.name}: the {other.statistic} of {other.name}")
     shipped = is_shipped(chosen)
     # the user consents here once for all hosts; on the hosts the study stays untrusted
     values = {**values, **({} if chosen.trusted else {"trust": True, "foreign": True})}
@@ -150,18 +147,18 @@ def conducted(record: Record, *, as_json: bool) -> int:
         view.say(f"fleet {record.id}: {record.name}")
         conductor = FleetConductor(cluster, record, collector, view, stopped=lambda: held.pending is not None)
         try:
-            standing = conductor.run()
+            progress = conductor.run()
         except IotrialError as error:
             error.hint = error.hint or f"`iotrial fleet resume {record.id[:8]}` goes on"
             raise
-    _say(standing, as_json=as_json)
-    return status_of(standing) if held.pending is None else 128 + held.pending
+    _say(progress, as_json=as_json)
+    return status_of(progress) if held.pending is None else 128 + held.pending
 
 
-def status_of(standing: Standing) -> int:
+def status_of(progress: FleetProgress) -> int:
     """Return 0 if every host finished, 1 if one failed, was left out or was stopped, otherwise 3 if one is
     invalid."""
-    phases = {host.phase for host in standing.hosts}
+    phases = {host.phase for host in progress.hosts}
     if phases & {Phase.FAILED, Phase.LEFT_OUT, Phase.STOPPED} or not phases:
         return 1
     return EXIT_INVALID if Phase.INVALID in phases else 0
@@ -200,7 +197,7 @@ class FleetRun(JsonDocument, frozen=True):
     fleet: Fleet
 
 
-def fleet_run(standing: Standing) -> FleetRun:
+def fleet_run(progress: FleetProgress) -> FleetRun:
     """Build the document of ``--json``."""
     hosts = [
         Host(
@@ -211,21 +208,21 @@ def fleet_run(standing: Standing) -> FleetRun:
             host.said or None,
             host.left,
         )
-        for host in standing.hosts
+        for host in progress.hosts
     ]
-    return FleetRun(Fleet(standing.fleet, standing.study, round(standing.elapsed_s, 3), hosts))
+    return FleetRun(Fleet(progress.fleet, progress.study, round(progress.elapsed_s, 3), hosts))
 
 
-def _say(standing: Standing, *, as_json: bool) -> None:
+def _say(progress: FleetProgress, *, as_json: bool) -> None:
     if as_json:
-        click.echo(json_text(fleet_run(standing)))
+        click.echo(json_text(fleet_run(progress)))
         return
-    for line in table(standing, width=80):
+    for line in table(progress, width=80):
         tell(line)
-    short = standing.fleet[:8]
-    if any(host.trial is not None for host in standing.hosts):
+    short = progress.fleet[:8]
+    if any(host.trial is not None for host in progress.hosts):
         tell(f"`iotrial report NUMBER` shows one host, `iotrial fleet report {short}` all of them together.")
-    if any(host.phase in (Phase.STOPPED, Phase.LEFT_OUT) for host in standing.hosts):
+    if any(host.phase in (Phase.STOPPED, Phase.LEFT_OUT) for host in progress.hosts):
         tell(f"What was measured is kept; `iotrial fleet resume {short}` goes on.")
 
 

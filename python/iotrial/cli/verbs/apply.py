@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import click
 from msgspec import Meta
 
+from iotrial.cli.consent import agree
 from iotrial.cli.kept_settings import (
     FileChange,
     LiveChange,
@@ -21,7 +22,7 @@ from iotrial.cli.kept_settings import (
 )
 from iotrial.cli.open_store import document_at
 from iotrial.cli.options import force_option, json_option
-from iotrial.cli.output import confirmed, tell, warn
+from iotrial.cli.output import tell, warn
 from iotrial.cli.run_request import quantity_of
 from iotrial.documents import JsonDocument, json_text
 from iotrial.errors import LabError, RequestError, StoreError
@@ -165,10 +166,8 @@ def command(
         return
     with records.lock():
         _check_free(records, document.trial.header.id, planned)
-    if not yes and not confirmed("Make these changes?"):
-        raise RequestError(
-            "nothing was changed", hint="read the list above; to agree, type yes on a terminal, or add --yes"
-        )
+    if not yes:
+        agree("Make these changes?", "--yes")
     with records.lock():
         _check_free(records, document.trial.header.id, planned)
         if plan(machine, what.choices, folder or origin.folder) != planned:

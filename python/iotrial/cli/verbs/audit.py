@@ -14,7 +14,7 @@ from iotrial.audits.audit import audit
 from iotrial.audits.importers import read
 from iotrial.audits.importers.contract import MAX_BYTES, ReadOptions, open_source, source_of
 from iotrial.cli.finish import refuse_unwritable, write_report
-from iotrial.cli.options import force_option, json_option
+from iotrial.cli.options import force_option, json_option, margin_option
 from iotrial.cli.output import tell
 from iotrial.cli.run_request import quantity_of
 from iotrial.errors import RequestError
@@ -71,12 +71,8 @@ MOST_FILES = 200
     metavar="TEXT",
     help='Claim to check, e.g. "noatime 53.67 % of strictatime".',
 )
-@click.option(
-    "--alpha", default="0.05", show_default=True, metavar="LEVEL", help="Error level of the intervals."
-)
-@click.option(
-    "--margin", default="3 %", show_default=True, metavar="PERCENT", help="Smallest effect that matters."
-)
+@click.option("--alpha", default="0.05", show_default=True, metavar="LEVEL", help="Error level.")
+@margin_option("3 %")
 @click.option("--markdown", metavar="FILE", help="Write a Markdown report.")
 @force_option
 @json_option

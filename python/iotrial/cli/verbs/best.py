@@ -14,19 +14,30 @@ from typing import Any
 import click
 from msgspec import structs
 
-from iotrial.cli.best_summary import Outcome, print_outcome
+from iotrial.cli.best_summary import SearchResult, print_outcome
 from iotrial.cli.consent import seek_consent
 from iotrial.cli.finish import EXIT_INVALID, EXIT_NO_ANSWER, refuse_unwritable, status_of, write_page
-from iotrial.cli.options import AFTER, LEVEL, OwnCommand, force_option, json_option
+from iotrial.cli.options import (
+    AFTER,
+    OwnCommand,
+    compared,
+    force_option,
+    json_option,
+    level_and_seed,
+    margin_option,
+    no_controls_option,
+    page_option,
+    sure,
+    time_option,
+    where,
+)
 from iotrial.cli.output import tell
 from iotrial.cli.own_command import (
     ORIGIN,
     command_group,
-    compared,
     own_command_options,
     own_request,
-    sure,
-    where,
+    plan_option,
     wish_of,
 )
 from iotrial.cli.planned_changes import intent_lines
@@ -34,7 +45,7 @@ from iotrial.cli.resume_run import measure_more
 from iotrial.cli.run_request import RunRequest, narrowed, quantity_of, resolve_study
 from iotrial.cli.trial_run import carry_out
 from iotrial.design.keyed import new_seed
-from iotrial.errors import RequestError
+from iotrial.errors import RequestError, unknown
 from iotrial.paths import store_path
 from iotrial.report.best import candidate, confirming_effects, recommended
 from iotrial.report.document import Document
@@ -238,7 +249,7 @@ class _Search:
         if not self._quiet:
             tell(text, err=True)
 
-    def find(self) -> Outcome:
+    def find(self) -> SearchResult:
         """Search if need be, race, confirm; return the outcome."""
         space = self._space
         choices = list(space.choices()) if space.size <= MOST_ARMS else self.search()
@@ -252,7 +263,7 @@ class _Search:
             race = next(iter(raced.analysis.races), None)
             label = None if race is None else recommended(raced.trial.header.study, race)
         if race is None or label is None:
-            return Outcome(space, None, tuple(self.trials), undecided=race is None or not race.over)
+            return SearchResult(space, None, tuple(self.trials), undecided=race is None or not race.over)
         header, winner = raced.trial.header, stage.choices[label]
         stage = with_margin_left(confirmation(space, winner), stage, race, spec_of(header), raced.data.blocks)
         self._say(f"confirmation on fresh blocks: {label}")
@@ -267,7 +278,7 @@ class _Search:
             stage = confirmation(space, fewer)
             self.run(stage, self.left_s)
             result = self._confirmed(stage)
-        return Outcome(space, result, tuple(self.trials), undecided=result is None)
+        return SearchResult(space, result, tuple(self.trials), undecided=result is None)
 
     def _decided(self) -> bool:
         """Return whether the last stage shows whether the winner is better than today's settings."""
@@ -303,18 +314,17 @@ class _Search:
     metavar="KIND",
     help="Kind of lab of STUDY (directory, image, guest or in-place) or of a replay (in-place or image).",
 )
-@where("--plan", is_flag=True, help="Only show what would be run and changed.")
-@sure("--time", metavar="DURATION", default="5 min", help="At most about this long (5 min).")
-@sure("--margin", metavar="PERCENT", default="5 %", help="Smallest gain that matters (5 %).")
-@sure("--alpha", type=LEVEL, metavar="LEVEL", help="Error level (0.05).")
-@sure("--seed", metavar="N", help="A number, or 32 hexadecimal digits.")
-@sure("--no-controls", is_flag=True, help="Run without control arms; the result says so.")
+@plan_option
+@time_option("5 min")
+@margin_option("5 %")
+@level_and_seed
+@no_controls_option
 @sure(
     "--resume",
     is_flag=True,
     help="Go on with the last search of the same words in this folder that was interrupted.",
 )
-@click.option("--html", metavar="FILE", help="Write an HTML report of the last trial to this file.")
+@page_option
 @force_option
 @json_option
 @click.pass_context
@@ -375,7 +385,7 @@ def command(
     try:
         outcome = search.find()
     except _Cut as cut:
-        outcome, status = Outcome(space, None, tuple(search.trials), undecided=True), cut.status
+        outcome, status = SearchResult(space, None, tuple(search.trials), undecided=True), cut.status
     if status == 0 and outcome.trials and all(status_of(one, ()) == EXIT_NO_ANSWER for one in outcome.trials):
         status = EXIT_NO_ANSWER
     if values["html"] and outcome.trials:
@@ -432,11 +442,10 @@ def _of_study(
     )
     chosen = narrowed(study, replace(request, time=None))
     names = [factor.name for factor in study.treatment_factors]
-    unknown = [one for one in over if one not in names]
-    if unknown:
-        raise RequestError(
-            f"--over {unknown[0]}: {study.name} has no such factor", hint=f"it has {', '.join(names)}"
-        )
+    missing = [one for one in over if one not in names]
+    if missing:
+        message, hint = unknown("factor", missing[0], names, where=study.name)
+        raise RequestError(message, hint=hint)
     several = [factor.name for factor in chosen.condition_factors if len(factor.levels) > 1]
     several += ["workload"] if len(chosen.workloads) > 1 else []
     if several:

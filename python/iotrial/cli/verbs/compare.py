@@ -18,9 +18,9 @@ from iotrial.cli.finish import (
     write_report,
 )
 from iotrial.cli.open_store import is_packed, store_to_read
-from iotrial.cli.options import force_option, full_report, json_option, markdown_option
+from iotrial.cli.options import force_option, full_report, json_option, markdown_option, page_option
 from iotrial.cli.output import tell
-from iotrial.errors import RequestError
+from iotrial.errors import RequestError, twice
 from iotrial.report.comparing import compare, refuse_too_few
 from iotrial.report.comparison_blocks import comparison_html, comparison_markdown, comparison_report
 from iotrial.report.comparison_json import comparison_json
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @click.command("compare")
 @click.argument("trials", nargs=-1, required=True, metavar="TRIAL TRIAL...")
 @full_report
-@click.option("--html", metavar="FILE", help="Write a self-contained HTML page to this file.")
+@page_option
 @markdown_option
 @force_option
 @click.option(
@@ -119,9 +119,7 @@ def _refuse_twice(refs: Sequence[str], files: set[str], store: Store | None) -> 
         )
         if one in seen:
             also = "" if seen[one] == ref else f' (as "{escape(seen[one])}" too)'
-            raise RequestError(
-                f'trial "{escape(ref)}" is named twice{also}: a trial cannot be compared with itself'
-            )
+            raise RequestError(twice("trial", escape(ref)) + also)
         seen[one] = ref
 
 

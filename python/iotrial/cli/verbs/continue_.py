@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from iotrial.cli.options import COUNT, force_option, html_option, json_option, trust_option
+from iotrial.cli.options import (
+    COUNT,
+    force_option,
+    html_option,
+    json_option,
+    no_stop_option,
+    trust_option,
+    yes_option,
+)
 from iotrial.cli.resume_run import go_on, limits_so_far
 from iotrial.cli.run_request import quantity_of
 from iotrial.errors import RequestError
@@ -28,10 +36,8 @@ if TYPE_CHECKING:
 @click.argument("trial", default="last")
 @click.option("--time", metavar="DURATION", help="Measure this much longer, such as 5m.")
 @click.option("--blocks", type=COUNT, metavar="N", help="Maximum number of additional blocks per condition.")
-@click.option(
-    "--no-stop", is_flag=True, help="Go on until the budget is spent, even if everything is decided."
-)
-@click.option("--yes", is_flag=True, help="Change the settings that are listed, without asking.")
+@no_stop_option
+@yes_option
 @html_option
 @force_option
 @trust_option

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 from msgspec import Meta
 
-from iotrial.cli.options import json_option
+from iotrial.cli.options import json_option, refuse_together
 from iotrial.cli.output import tell
 from iotrial.cli.run_request import quantity_of
 from iotrial.documents import JsonDocument, JsonObject, json_text
@@ -67,8 +67,7 @@ def command(time: str | None, quick: bool, no_aa: bool, on: str | None, as_json:
 
 def _seconds(time: str | None, *, quick: bool, no_aa: bool) -> float | None:
     """Return the duration of the A/A in seconds; None to skip it. Raises RequestError."""
-    if (time is not None) + quick + no_aa > 1:
-        raise RequestError("--time, --quick and --no-aa exclude each other")
+    refuse_together(time=time is not None, quick=quick, no_aa=no_aa)
     if no_aa:
         return None
     if time is None:

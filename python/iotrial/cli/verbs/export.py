@@ -18,7 +18,7 @@ from iotrial.cli.open_store import document_at, store_to_read
 from iotrial.cli.options import force_option, json_option
 from iotrial.cli.output import tell
 from iotrial.documents import Count, JsonDocument, JsonObject, json_text
-from iotrial.errors import RequestError
+from iotrial.errors import RequestError, twice
 from iotrial.output_files import output_file, refuse_taken
 from iotrial.report import exports
 from iotrial.store.packed import verify_packed
@@ -70,10 +70,10 @@ def command(trial: str, file: str | None, kind: str, to: str | None, force: bool
     """Write a stored trial into FILE ("-": standard output): packed, for import, report or another run elsewhere; or
     in a format of other programs. TRIAL can be a packed trial, too."""
     if file is not None and to is not None:
-        raise RequestError("two files given: FILE and --to FILE")
+        raise RequestError(twice("file", to))
     file = to if file is None else file
     if file == "-" and as_json:
-        raise RequestError("standard output can hold either the trial or --json, not both")
+        raise RequestError("FILE - and --json exclude each other")
     if kind != PACKED:
         document = document_at(trial)
         _export(document.trial, kind, file, _writer(document, kind), force=force, as_json=as_json)

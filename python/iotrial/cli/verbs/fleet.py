@@ -12,10 +12,7 @@ from iotrial.errors import RequestError
 #: one-line help of each subcommand, in the order in which a new user meets them
 SECTIONS = {
     "Commands": {
-        "run": (
-            "Run a study on every host of your Dask cluster: one trial per host, one verdict over all.",
-            "",
-        ),
+        "run": ("Run a study on every host: one trial per host, one verdict over all.", ""),
         "list": ("List the fleets of the store, newest last.", ""),
         "report": ("Report the combined verdict of a fleet (the newest, if none is named).", ""),
         "resume": ("Resume a fleet that was stopped.", ""),
@@ -37,4 +34,4 @@ class _Fleet(LazyGroup):
 
 @click.group(cls=_Fleet, package=fleet, sections=SECTIONS, what="part of fleet")
 def command() -> None:
-    """Run trials on the hosts of a Dask cluster: combined verdict."""
+    pass

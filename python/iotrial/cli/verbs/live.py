@@ -11,9 +11,23 @@ from typing import Any
 import click
 
 from iotrial.cli.finish import Outputs, refuse_unwritable, write_report
-from iotrial.cli.options import GroupedCommand, force_option, in_group, json_option
+from iotrial.cli.options import (
+    GroupedCommand,
+    compared,
+    force_option,
+    in_group,
+    json_option,
+    level_and_seed,
+    margin_option,
+    page_option,
+    refuse_together,
+    stopping_options,
+    time_option,
+    where,
+    yes_option,
+)
 from iotrial.cli.output import tell
-from iotrial.cli.own_command import ORIGIN, compared, level_option, own_request, sure, sureness_options, where
+from iotrial.cli.own_command import ORIGIN, level_option, own_request, plan_option, save_option
 from iotrial.cli.planned_changes import typed_intent_lines
 from iotrial.cli.run_request import RunRequest, narrowed, quantity_of, resolve_study
 from iotrial.cli.trial_run import carry_out, run_trial
@@ -74,12 +88,12 @@ safety = in_group("What stops it")
     "--in", "on", metavar="FOLDER", help="A folder of the service: its mount and disk are set (default: .)."
 )
 @where("--device", "disk", metavar="DEVICE", help="Instead of --in: the disk in use, such as /dev/sda.")
-@where(
-    "--plan", "--dry-run", "plan", is_flag=True, help="Only show what would be changed and how it is undone."
-)
-@where("--yes", is_flag=True, help="Change the settings that are listed, without asking.")
-@sure("--time", metavar="DURATION", default="8 h", help="At most this long (8 h).")
-@sureness_options
+@plan_option
+@yes_option
+@time_option("8 h")
+@margin_option("5 %")
+@level_and_seed
+@stopping_options
 @click.option(
     "--openmetrics",
     "port",
@@ -87,8 +101,8 @@ safety = in_group("What stops it")
     metavar="PORT",
     help="Serve the state of the trial on http://127.0.0.1:PORT/metrics while it runs (0: a free port).",
 )
-@click.option("--save", metavar="FILE", help="Write the study to this file (TOML), for `iotrial run`.")
-@click.option("--html", metavar="FILE", help="Write an HTML report to this file.")
+@save_option
+@page_option
 @force_option
 @json_option
 def command(settings: tuple[str, ...], as_json: bool, **values: Any) -> int:
@@ -180,8 +194,7 @@ def _pilot(study: Study, request: RunRequest, counted_s: float) -> int:
 
 
 def _folder(disk: str | None, on: str | None) -> str:
-    if disk is not None and on is not None:
-        raise RequestError("--in and --device both say where the service is", hint="leave one out")
+    refuse_together(**{"in": on is not None, "device": disk is not None})
     return folder_on(disk) if disk is not None else str(Path(on or ".").resolve())
 
 

@@ -147,9 +147,7 @@ def _check(words: tuple[str, ...], pid: int | None, output: Path) -> None:
             f"{escape(output)}: there is no folder {escape(output.parent)}",
         )
     if os.geteuid() != 0:
-        raise PrivilegeError(
-            "recording reads the kernel's tracepoints, which only root may do", hint="run it as root"
-        )
+        raise PrivilegeError("recording")
 
 
 def _buffer(text: str) -> int:

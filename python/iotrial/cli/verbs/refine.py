@@ -11,13 +11,12 @@ from msgspec import Meta
 
 from iotrial.cli.consent import ask_consent
 from iotrial.cli.open_store import document_at
-from iotrial.cli.options import force_option, json_option
+from iotrial.cli.options import force_option, json_option, margin_option, refuse_together
 from iotrial.cli.output import tell
 from iotrial.cli.planned_changes import command_lines
 from iotrial.cli.run_request import quantity_of
 from iotrial.design.refine import Pin
 from iotrial.documents import JsonDocument, JsonObject, json_text
-from iotrial.errors import RequestError
 from iotrial.output_files import output_file, refuse_taken
 from iotrial.report.refinement import Way, choice_lines, propose
 from iotrial.study.trust import demands
@@ -65,7 +64,7 @@ class Refined(JsonDocument, frozen=True):
 @click.option("--factors", metavar="A,B", help="Vary these factors instead of those that the trial suggests.")
 @click.option("--ablate", is_flag=True, help="Split a bundle: which of its settings caused the gain?")
 @click.option("--fold-over", is_flag=True, help="Repeat the screen with the mirror image of every row.")
-@click.option("--margin", metavar="PERCENT", help="Smallest effect that matters, such as 2%.")
+@margin_option()
 @click.option("--trust", is_flag=True, help="Treat the commands of an untrusted study as your own.")
 @json_option
 def command(
@@ -80,12 +79,8 @@ def command(
     as_json: bool,
 ) -> None:
     """Write the follow-up study of a trial: the settings that matter, with their interactions, on fresh data."""
-    if ablate and fold_over:
-        raise RequestError("--ablate and --fold-over exclude each other")
-    if fold_over and factors:
-        raise RequestError(
-            "--fold-over repeats the whole screen, so --factors cannot be used with it",
-        )
+    refuse_together(ablate=ablate, fold_over=fold_over)
+    refuse_together(fold_over=fold_over, factors=factors)
     smallest = quantity_of("--margin", margin, parse_margin)
     names = [name.strip() for name in (factors or "").split(",") if name.strip()]
     document = document_at(trial)

@@ -15,7 +15,14 @@ from iotrial.cli.finish import (
     write_report,
 )
 from iotrial.cli.open_store import document_at
-from iotrial.cli.options import fail_option, force_option, full_report, json_option, markdown_option
+from iotrial.cli.options import (
+    fail_option,
+    force_option,
+    full_report,
+    json_option,
+    markdown_option,
+    page_option,
+)
 from iotrial.cli.output import tell
 from iotrial.report.figure_files import write_figures
 from iotrial.report.notation import counted
@@ -25,7 +32,7 @@ from iotrial.report.render import html_report, markdown_report
 @click.command("report")
 @click.argument("trial", default="last")
 @full_report
-@click.option("--html", metavar="FILE", help="Write the self-contained HTML report to this file.")
+@page_option
 @markdown_option
 @force_option
 @click.option(

@@ -14,7 +14,7 @@ from iotrial.cli.output import confirmed, tell
 from iotrial.cli.recordings import end, left_running
 from iotrial.documents import JsonDocument, JsonObject, Labels, json_text
 from iotrial.durable import Damage
-from iotrial.errors import RequestError, RestoreError
+from iotrial.errors import RequestError, RestoreError, UnknownName
 from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.knob import Undone
 from iotrial.lab.lock import MachineLock
@@ -183,12 +183,9 @@ def _dismiss(journal: Journal, numbers: tuple[int, ...], *, as_json: bool) -> No
     entries, damaged = journal.read()
     known: dict[int, Entry | Damage] = {one.number: one for one in damaged if one.number is not None}
     known |= {entry.number: entry for entry in entries}
-    unknown = [number for number in numbers if number not in known]
-    if unknown:
-        there = f"it has {', '.join(map(str, sorted(known)))}" if known else "it is empty"
-        raise RequestError(
-            f"--accept {unknown[0]}: no such entry in the undo journal; nothing was dismissed", hint=there
-        )
+    missing = [number for number in numbers if number not in known]
+    if missing:
+        raise UnknownName("entry of the undo journal", str(missing[0]), map(str, known), where="--accept")
     rows = [_in_full(number, known[number]) for number in numbers]
     for number, row in zip(numbers, rows, strict=True):
         for line in _shown(known[number], row):

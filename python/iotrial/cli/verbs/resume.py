@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 @trust_option
 @json_option
 def command(trial: str, html: str | None, force: bool, time: str | None, trust: bool, as_json: bool) -> int:
-    """Resume an interrupted trial."""
     wanted_s = quantity_of("--time", time, parse_duration)
 
     def chosen(data: TrialData, _: Plan) -> tuple[Limits, None]:

@@ -18,6 +18,7 @@ from iotrial.cli.options import (
     html_option,
     json_option,
     markdown_option,
+    refuse_together,
     study_options,
 )
 from iotrial.cli.output import tell
@@ -38,7 +39,7 @@ from iotrial.runner.rehearsal import (
     cut_down,
     too_large_to_be_warm,
 )
-from iotrial.stats.voids import VOID_RULES, Void
+from iotrial.stats.voids import Void
 from iotrial.study.model import LabKind
 from iotrial.terminal import escape
 from iotrial.units import format_bytes, format_duration
@@ -133,10 +134,7 @@ class Rehearsing(JsonDocument, frozen=True):
 def refuse_what_needs_numbers(options: Mapping[str, object]) -> None:
     """Raise RequestError for options that need a report."""
     for option, value in options.items():
-        if value:
-            raise RequestError(
-                f"--rehearse and {option}: a rehearsal measures nothing, so there is no report",
-            )
+        refuse_together(**{"rehearse": True, option.removeprefix("--"): value})
 
 
 def rehearsed(chosen: Study, request: RunRequest, *, as_json: bool) -> int:
@@ -162,10 +160,9 @@ def rehearsed(chosen: Study, request: RunRequest, *, as_json: bool) -> int:
 
 
 def _too_large(needed: int) -> str:
-    rule = VOID_RULES[Void.WARM_WAS_NOT_WARM]
     return (
-        f"blocks will be void: the files of a run take {format_bytes(needed)}, and {format_bytes(available_memory())} of "
-        f"memory are free, so they do not stay in the page cache. {rule.change.capitalize()}"
+        f"blocks will be void: the files of a run take {format_bytes(needed)}, and only "
+        f"{format_bytes(available_memory())} of memory are free: use less data, or --cache cold"
     )
 
 

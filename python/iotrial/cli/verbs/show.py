@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import click
 from msgspec import UNSET, Meta, UnsetType, to_builtins
 
-from iotrial.cli.options import json_option
+from iotrial.cli.options import json_option, refuse_together
 from iotrial.cli.output import tell
+from iotrial.cli.run_request import no_study
 from iotrial.documents import JsonDocument, json_text
 from iotrial.errors import NoSpace, RequestError
 from iotrial.output_files import file_in, held_folder
@@ -86,10 +87,7 @@ def command(
             tell(described)
         return
     if study is None:
-        raise RequestError(
-            "no study given",
-            hint="give a study (`iotrial list`), a trace, or --workload KIND, such as --workload files",
-        )
+        raise no_study()
     if is_trace(study):
         _show_trace(Path(study).expanduser(), form, files, as_json=as_json)
         return
@@ -104,8 +102,7 @@ def command(
 def _show_trace(trace: Path, form: str | None, files: str | None, *, as_json: bool) -> None:
     if files is not None and form != "iolog":
         raise RequestError("--files makes the files of a log", hint="use it with --as iolog")
-    if form is not None and as_json:
-        raise RequestError("--as and --json both print on standard output", hint="use one of them")
+    refuse_together(**{"as": form, "json": as_json})
     if form == "iolog":
         _show_log(trace, files)
         return

@@ -8,18 +8,30 @@ from typing import Any
 import click
 
 from iotrial.cli.finish import Outputs, refuse_unwritable, write_report
-from iotrial.cli.options import AFTER, OwnCommand, fail_option, force_option, json_option
+from iotrial.cli.options import (
+    AFTER,
+    OwnCommand,
+    compared,
+    fail_option,
+    force_option,
+    json_option,
+    level_and_seed,
+    margin_option,
+    no_controls_option,
+    page_option,
+    stopping_options,
+    sure,
+    time_option,
+)
 from iotrial.cli.output import tell
 from iotrial.cli.own_command import (
     ORIGIN,
     REPLAY_LABS,
-    compared,
     own_command_options,
     own_request,
+    plan_option,
     replay_group,
-    sure,
-    sureness_options,
-    where,
+    save_option,
     wish_of,
 )
 from iotrial.cli.planned_changes import intent_lines
@@ -47,19 +59,21 @@ from iotrial.units import parse_duration, parse_margin
 @replay_group(
     "--lab",
     type=click.Choice(REPLAY_LABS),
-    help="in-place (default); image: on a file system of its own, for settings that one in use cannot have.",
+    help="in-place (default); image: on a new file system, for settings that one in use cannot have.",
 )
-@where("--plan", is_flag=True, help="Only show what would be run and changed.")
-@sure("--time", metavar="DURATION", default="1 min", help="At most this long (1 min).")
+@plan_option
+@time_option("1 min")
 @sure(
     "--fewer",
     is_flag=True,
     help="If the time is too short for all levels, compare as many as fit: those that are named first.",
 )
-@sureness_options
-@sure("--no-controls", is_flag=True, help="Run without control arms; the verdict says so.")
-@click.option("--save", metavar="FILE", help="Write the study to this file (TOML), for `iotrial run`.")
-@click.option("--html", metavar="FILE", help="Write an HTML report to this file.")
+@margin_option("5 %")
+@level_and_seed
+@stopping_options
+@no_controls_option
+@save_option
+@page_option
 @click.option("--export-markdown", "markdown", metavar="FILE", help="Write a Markdown report.")
 @click.option("--export-json", "json_file", metavar="FILE", help="Write the JSON report to this file.")
 @force_option

@@ -6,7 +6,7 @@ import errno
 import re
 
 from iotrial.errors import LabError, TargetError
-from iotrial.lab.journal import Entry, Journal
+from iotrial.lab.journal import NOT_OURS, Entry, Journal, still_there
 from iotrial.lab.knob import Undone
 from iotrial.lab.object import LabObject
 from iotrial.lab.target import Target
@@ -40,7 +40,7 @@ class LabCgroup(LabObject):
         if not OWN.fullmatch(path):
             raise LabError(
                 f"removing {path}: not a control group of a lab",
-                hint="check the entry: iotrial did not write it",
+                hint=NOT_OURS,
             )
         if not target.exists(path):
             return Undone.ALREADY
@@ -51,7 +51,7 @@ class LabCgroup(LabObject):
             raise LabError(f"removing {path}: it still has processes: {', '.join(inside.split())}")
         self._remove(target, path)
         if target.exists(path):
-            raise TargetError(f"removing {path}: it is still there")
+            raise still_there(path)
         return Undone.RESTORED
 
     def _remove(self, target: Target, path: str) -> None:

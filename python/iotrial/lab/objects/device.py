@@ -123,9 +123,7 @@ class LabDevice(LabObject):
         try:
             done = target.run(["wipefs", "--no-act", "--json", descriptor])
         except TargetError as error:
-            raise MissingTool(
-                "cannot look for signatures: wipefs is not installed", hint="apt-get install util-linux"
-            ) from error
+            raise MissingTool.program("device lab", "wipefs", "util-linux") from error
         if done.exit_status != 0:
             raise TargetError(f"looking for signatures: {done.stderr.strip()}")
         found = json.loads(done.stdout)["signatures"] if done.stdout.strip() else []

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from iotrial.errors import LabError, TargetError
-from iotrial.lab.journal import Entry, Journal
+from iotrial.lab.journal import Entry, Journal, still_there
 from iotrial.lab.knob import TakenError, Undone
 from iotrial.lab.object import LabObject
 from iotrial.lab.target import Target
@@ -117,7 +117,7 @@ class LabLoop(LabObject):
         if entry.original == "absent":
             target.call("loop_remove", device=device, node=entry.identity["node"] == "absent")
             if target.exists(f"/sys/block/{device}"):
-                raise TargetError(f"removing {device}: it is still there")
+                raise still_there(device)
             return Undone.RESTORED
         return self._put_back_queue(target, entry, device, journal)
 

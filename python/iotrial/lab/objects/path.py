@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from iotrial.errors import LabError, TargetError
-from iotrial.lab.journal import Entry, Journal
+from iotrial.lab.journal import NOT_OURS, Entry, Journal, still_there
 from iotrial.lab.knob import Undone
 from iotrial.lab.object import LabObject
 from iotrial.lab.target import Target
@@ -83,7 +83,7 @@ class LabPath(LabObject):
         if not OWN.fullmatch(path):
             raise LabError(
                 f"removing {path}: not a name that a lab uses",
-                hint="iotrial did not write this entry: check it",
+                hint=NOT_OURS,
             )
         folder = _parent(path)
         outcome = self._undo(target, entry, journal, path, folder)
@@ -103,7 +103,7 @@ class LabPath(LabObject):
         journal.amend(entry, identity=noted, undoing=True)
         target.call("remove", path=path)
         if target.exists(path):
-            raise TargetError(f"removing {path}: it is still there")
+            raise still_there(path)
         _set_mtime(target, folder, mtime)
         return Undone.RESTORED
 

@@ -45,6 +45,30 @@ class WindowVoid(MetricLost):
     code = "window_void"
 
 
+def no_number(where: str, found: object) -> MetricLost:
+    return MetricLost(f"{where}: expected a number{RANGE}, found {str(found)[:80]!r}")
+
+
+def nothing(name: str) -> WindowVoid:
+    return WindowVoid(f"metric {name}: nothing was counted in this window")
+
+
+def was_reset(name: str, what: str = "") -> WindowVoid:
+    return WindowVoid(f"metric {name}: a counter was reset{what and ': '}{what}")
+
+
+def several(name: str, count: int, hint: str) -> MetricLost:
+    return MetricLost(f"{name}: expected one series, found {count}", hint=hint)
+
+
+def unreadable(what: object, why: object) -> MetricLost:
+    return MetricLost(f"cannot read {what}: {str(why)[:120]}")
+
+
+def silent(what: str, timeout_s: float) -> MetricLost:
+    return MetricLost(f"{what}: no answer within {timeout_s:g} s")
+
+
 class Source(Protocol):
     """A metric of the service: one number for each window.
 
@@ -140,7 +164,7 @@ class Poller(Generic[T]):
                 if left <= 0.0:
                     if job in self._jobs:
                         self._jobs.remove(job)
-                    raise MetricLost(f"{self._what}: no answer within {self._timeout_s:g} s")
+                    raise silent(self._what, self._timeout_s)
                 self._changed.wait(left)
         if job.error is not None:
             raise job.error
@@ -170,7 +194,7 @@ class Poller(Generic[T]):
             with self._changed:
                 found, self._window = self._window, None
         if found is None or len(found) < 2:
-            raise MetricLost(f"{self._what}: the window has no readings")
+            raise MetricLost(f"{self._what}: no readings")
         return found
 
     def newest(self, over_s: float) -> list[Reading[T]]:
@@ -180,7 +204,7 @@ class Poller(Generic[T]):
         """
         with self._changed:
             if self._busy_since is not None and time.monotonic() - self._busy_since > self._timeout_s:
-                raise MetricLost(f"{self._what}: no answer within {self._timeout_s:g} s")
+                raise silent(self._what, self._timeout_s)
             if self._lost is not None:
                 raise MetricLost(self._lost.message, hint=self._lost.hint) from self._lost
             found: list[Reading[T]] = []
@@ -267,7 +291,7 @@ class Polled(Generic[T]):
     def poller(self) -> Poller[T]:
         """The thread that reads. Raises MetricLost before ``start`` and after ``stop``."""
         if self._poller is None:
-            raise MetricLost(f"metric {self.name} is not being read")
+            raise MetricLost(f"metric {self.name}: reading has ended")
         return self._poller
 
     def start(self) -> None:
@@ -314,7 +338,7 @@ class Polled(Generic[T]):
 def finite(value: float, name: str) -> float:
     """Return the value. Raises WindowVoid if it is not a number."""
     if not math.isfinite(value):
-        raise WindowVoid(f"metric {name}: expected a number, found {value}")
+        raise nothing(name)
     return value
 
 
@@ -322,7 +346,7 @@ def elapsed_s(readings: Sequence[Reading[T]]) -> float:
     """Return the time from the first reading to the last, in seconds. Raises WindowVoid if it is 0."""
     found = readings[-1].at_s - readings[0].at_s
     if found <= 0.0:
-        raise WindowVoid("the window has no length")
+        raise nothing("of this source")
     return found
 
 
@@ -340,7 +364,7 @@ def bucket_quantile(share: float, bounds: Sequence[float], counts: Sequence[floa
     """
     total = math.fsum(counts)
     if total <= 0.0:
-        raise WindowVoid("the histogram has no observations in this window")
+        raise nothing("of a histogram")
     rank, below = share * total, 0.0
     for place, (bound, count) in enumerate(zip(bounds, counts, strict=True)):
         if below + count >= rank and count > 0.0:

@@ -27,14 +27,17 @@ from typing import Any
 
 from iotrial.errors import MissingTool, RequestError
 from iotrial.live.sources.base import (
-    RANGE,
     Metric,
     MetricLost,
     Polled,
     Reading,
-    WindowVoid,
     bucket_quantile,
     elapsed_s,
+    no_number,
+    nothing,
+    several,
+    unreadable,
+    was_reset,
 )
 from iotrial.live.sources.fetch import get, server_of
 from iotrial.patterns import Pattern, PatternError, TooMuchWork
@@ -119,9 +122,7 @@ def _checked_regex(text: str) -> None:
     try:
         _label_pattern(text)
     except PatternError as error:
-        raise RequestError(
-            f"openmetrics: {text[:60]!r} is not a regular expression ({error})", hint=error.hint
-        ) from None
+        raise RequestError(f"openmetrics: {text[:60]!r}: {error}", hint=error.hint) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +151,10 @@ class OpenMetrics(Polled[Scrape]):
     def check(self, first: Scrape) -> None:
         take_of(first.kind, self._take, self._selector.name)
         if first.kind == "gauge" and len(first.samples) > 1 and self._take != "rate":
-            raise RequestError(
-                f"metric {self.name}: {self._selector.name} has {len(first.samples)} series, expected one",
-                hint=f"select one by its labels, for example {_shown(next(iter(first.samples)))}",
+            raise several(
+                self._selector.name,
+                len(first.samples),
+                f"select one by its labels: {_shown(next(iter(first.samples)))}",
             )
 
     def value(self, readings: Sequence[Reading[Scrape]]) -> float:
@@ -166,14 +168,7 @@ def take_of(kind: str, take: str | None, name: str) -> str:
     if take is not None and (take in _TAKES[kind] or (take[0] == "p" and "p" in _TAKES[kind])):
         return take
     known = ", ".join(f":{one}" if one != "p" else ":p50, :p99" for one in _TAKES[kind])
-    if take is None:
-        raise RequestError(
-            f"openmetrics: {name} is a {kind}: say what to take of it", hint=f"add one of {known}"
-        )
-    more = "; the quantiles of a summary reach over minutes, across windows" if kind == "summary" else ""
-    raise RequestError(
-        f"openmetrics: {name} is a {kind}, which has no :{take}{more}", hint=f"add one of {known}"
-    )
+    raise RequestError(f"openmetrics: {name} is a {kind}", hint=f"say what to take of it: {known}")
 
 
 _TAKES = {
@@ -183,6 +178,7 @@ _TAKES = {
     "summary": ("mean", "rate"),
 }
 _DEFAULT = {"counter": "rate", "gauge": "mean"}
+_BY_LABELS = "select by labels"
 
 
 def taken(readings: Sequence[Reading[Scrape]], name: str, take: str | None) -> float:
@@ -202,7 +198,7 @@ def taken(readings: Sequence[Reading[Scrape]], name: str, take: str | None) -> f
     if how == "rate":
         return count / elapsed_s(readings)
     if count <= 0.0:
-        raise WindowVoid(f"openmetrics: {name} has no observations in this window")
+        raise nothing(name)
     if how == "mean":
         return math.fsum(value for (sample, _), value in more.items() if sample == f"{name}_sum") / count
     return bucket_quantile(share_of(how), *_buckets(more, f"{name}_bucket"))
@@ -217,16 +213,14 @@ def refuse_reset(before: Scrape, after: Scrape, name: str) -> None:
     """Raise WindowVoid if a counter was reset between two readings."""
     for key, value in before.started.items():
         if after.started.get(key, value) != value:
-            raise WindowVoid(
-                f"openmetrics: {name} was reset: {key[0]} has changed, so the program was started again"
-            )
+            raise was_reset(name, f"{key[0]} has changed")
     for key, value in before.samples.items():
         now = after.samples.get(key)
         if now is None:
-            raise WindowVoid(f"openmetrics: {name} was reset: a series has gone, {_shown(key)}")
+            raise was_reset(name, f"{_shown(key)} has gone")
         # the sum of a histogram falls with negative observations, which are no reset
         if now < value and not key[0].endswith("_sum"):
-            raise WindowVoid(f"openmetrics: {name} was reset: {_shown(key)} fell from {value:g} to {now:g}")
+            raise was_reset(name, f"{_shown(key)} fell from {value:g} to {now:g}")
 
 
 def _shown(key: Key) -> str:
@@ -236,7 +230,7 @@ def _shown(key: Key) -> str:
 
 def _only(scrape: Scrape, name: str) -> float:
     if len(scrape.samples) != 1:
-        raise MetricLost(f"openmetrics: {name} has {len(scrape.samples)} series, expected one")
+        raise several(name, len(scrape.samples), _BY_LABELS)
     return next(iter(scrape.samples.values()))
 
 
@@ -250,11 +244,9 @@ def _buckets(more: Mapping[Key, float], name: str) -> tuple[list[float], list[fl
         end = _bound(dict(labels).get("le", ""))
         up_to[end] = up_to.get(end, 0.0) + value
         series.setdefault(tuple(one for one in labels if one[0] != "le"), set()).add(end)
-    if not up_to:
-        raise MetricLost(f"openmetrics: {name} has no buckets")
-    if any(ends != up_to.keys() for ends in series.values()):
+    if not up_to or any(ends != up_to.keys() for ends in series.values()):
         raise MetricLost(
-            f"openmetrics: the series of {name} have different buckets", hint="select one by its labels"
+            f"openmetrics: {name} has no buckets, or series with different ones", hint=_BY_LABELS
         )
     bounds = sorted(up_to)
     counts = [up_to[bounds[0]], *(up_to[high] - up_to[low] for low, high in pairwise(bounds))]
@@ -267,7 +259,7 @@ def _bound(text: str) -> float:
     """Return the upper end of a bucket. The parsers write numbers of their own, such as 1e+16."""
     found = math.inf if text in ("+Inf", "inf", "Inf") else measured(text)
     if found is None:
-        raise MetricLost(f"openmetrics: a bucket ends at {text[:40]!r}")
+        raise no_number("openmetrics: end of a bucket", text)
     return found
 
 
@@ -276,29 +268,23 @@ def scrape_of(body: bytes, content_type: str, selector: Selector) -> Scrape:
     strict = "application/openmetrics-text" in content_type
     lines = list(_lines_about(body, selector.name))
     if strict and not (lines and lines[-1] == "# EOF"):
-        raise MetricLost("openmetrics: the text has no # EOF at its end, so a part of it is missing")
+        raise unreadable(selector.name, "the text has no # EOF at its end")
     text = "".join(f"{line}\n" for line in lines)
     if len(text) > _MOST_BYTES:
-        raise MetricLost(f"openmetrics: the page has more than {_MOST_BYTES >> 20} MiB about {selector.name}")
+        raise unreadable(selector.name, f"more than {_MOST_BYTES >> 20} MiB")
     try:
         families = list(parsers()[strict](text))
     except Exception as error:  # the parsers raise many kinds
-        raise MetricLost(
-            f"openmetrics: cannot read the text about {selector.name}: {str(error)[:120]}"
-        ) from error
+        raise unreadable(selector.name, error) from error
     found = [one for family in families if (one := _of_family(family, selector)) is not None]
     if not found:
+        labels = " with these labels" if selector.matchers else ""
         raise MetricLost(
-            f"openmetrics: no series of {selector.name} with these labels"
-            if selector.matchers
-            else f"openmetrics: no series of {selector.name}",
-            hint="look at the page with curl",
+            f"openmetrics: no series of {selector.name}{labels}", hint="look at the page with curl"
         )
     kind, samples = found[0]
     if len(samples) > _MOST_SERIES:
-        raise MetricLost(
-            f"openmetrics: {selector.name} has more than {_MOST_SERIES} series", hint="select by labels"
-        )
+        raise several(selector.name, len(samples), _BY_LABELS)
     own = f"{_base(selector.name)}_created"
     started = {
         _key(sample): _value(sample)
@@ -349,8 +335,8 @@ def _value(sample: Any) -> float:
     """Return the value of a sample, which the parser has made a float or an int. Raises MetricLost."""
     found = measured(sample.value)
     if found is None:
-        text = str(sample.value) if isinstance(sample.value, float) else "a huge number"
-        raise MetricLost(f"openmetrics: {_shown(_key(sample))} is {text}, expected a number{RANGE}")
+        # an int may have more digits than str() takes
+        raise no_number(_shown(_key(sample)), sample.value if isinstance(sample.value, float) else "...")
     return found
 
 
@@ -366,7 +352,5 @@ def parsers() -> tuple[Callable[[str], Iterable[Any]], Callable[[str], Iterable[
         older = importlib.import_module("prometheus_client.parser")
         newer = importlib.import_module("prometheus_client.openmetrics.parser")
     except ImportError:
-        raise MissingTool(
-            "openmetrics: prometheus_client is not installed", hint="pip install 'iotrial[live]'"
-        ) from None
+        raise MissingTool.extra("openmetrics", "prometheus_client", "live") from None
     return older.text_string_to_metric_families, newer.text_string_to_metric_families

@@ -19,7 +19,7 @@ from functools import lru_cache
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from iotrial.errors import RequestError
-from iotrial.live.sources.base import MetricLost
+from iotrial.live.sources.base import MetricLost, silent, unreadable
 
 #: bytes of an answer; an exporter with a million series has more, and is too costly to read every other second
 MOST_BYTES = 32 << 20
@@ -55,16 +55,14 @@ class Server:
 def server_of(url: str) -> Server:
     """Parse a URL of http or https. Raises RequestError."""
     if re.search(r"[\x00-\x20\x7f]", url) or not url.isascii():
-        raise RequestError(f"URL {url!r}: holds a character that a URL cannot have", hint="write it as %XX")
+        raise RequestError(f"URL {url!r}: has blanks or characters beyond ASCII", hint="write them as %XX")
     try:
         parts: SplitResult = urlsplit(url)
         port, host = parts.port, parts.hostname
     except ValueError as error:
         raise RequestError(f"URL {url!r}: {error}") from None
-    if parts.scheme not in ("http", "https") or not host:
+    if parts.scheme not in ("http", "https") or not host or port == 0:
         raise RequestError(f"URL {url!r}: expected http://HOST:PORT/... or https://...")
-    if port == 0:
-        raise RequestError(f"URL {url!r}: port 0 is none that answers")
     authorization = None
     if parts.username is not None:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
@@ -98,10 +96,10 @@ def get(server: Server, path: str, *, accept: str, timeout_s: float) -> Answer:
         response = connection.getresponse()
         body = _body(response, sock, deadline, server)
     except TimeoutError:
-        raise MetricLost(f"{server.authority}: no answer within {timeout_s:g} s") from None
+        raise silent(server.authority, timeout_s) from None
     except (OSError, http.client.HTTPException) as error:
         if time.monotonic() >= deadline:
-            raise MetricLost(f"{server.authority}: no answer within {timeout_s:g} s") from None
+            raise silent(server.authority, timeout_s) from None
         why = (getattr(error, "strerror", None) or str(error) or type(error).__name__)[:_TOLD]
         raise MetricLost(f"{server.authority}: {why}") from error
     finally:
@@ -152,9 +150,9 @@ def _body(
             if response.length:
                 if time.monotonic() >= deadline:  # this side ended the connection
                     raise TimeoutError
-                raise MetricLost(f"{server.authority}: the answer ends {response.length} bytes early")
+                raise unreadable(server.authority, f"{response.length} bytes are missing")
             return b"".join(pieces)
         size += len(piece)
         if size > MOST_BYTES:
-            raise MetricLost(f"{server.authority}: the answer has more than {MOST_BYTES >> 20} MiB")
+            raise unreadable(server.authority, f"more than {MOST_BYTES >> 20} MiB")
         pieces.append(piece)

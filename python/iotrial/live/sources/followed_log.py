@@ -21,7 +21,6 @@ from pathlib import Path
 
 from iotrial.errors import RequestError
 from iotrial.live.sources.base import (
-    RANGE,
     Metric,
     MetricLost,
     Polled,
@@ -29,6 +28,9 @@ from iotrial.live.sources.base import (
     WindowVoid,
     elapsed_s,
     nearest_rank,
+    no_number,
+    nothing,
+    unreadable,
 )
 from iotrial.patterns import MOST_CPU_S, Pattern, PatternError
 from iotrial.units import measured
@@ -88,7 +90,7 @@ class FollowedLog(Polled[Found]):
         # the first reading has what came before the window
         parts = [one.value for one in readings[1:]]
         if any(part.missed for part in parts):
-            raise WindowVoid(f"metric {self.name}: the log could not be read for a part of this window")
+            raise WindowVoid(f"metric {self.name}: lines may be missing from this window")
         lines = sum(part.lines for part in parts)
         if self._take == "count":
             return float(lines)
@@ -98,11 +100,9 @@ class FollowedLog(Polled[Found]):
         for part in parts:
             values.extend(part.values)
             if len(values) > MOST_VALUES:
-                raise MetricLost(
-                    f"metric {self.name}: more than {MOST_VALUES:,} lines in a window", hint="take :mean"
-                )
+                raise MetricLost(f"metric {self.name}: more than {MOST_VALUES:,} lines", hint="take :mean")
         if not values:
-            raise WindowVoid(f"metric {self.name}: no line of this window matches")
+            raise nothing(self.name)
         if self._take == "mean":
             return math.fsum(values) / len(values)
         return nearest_rank(sorted(values), float(self._take[1:]) / 100.0)
@@ -125,12 +125,10 @@ def regex_of(text: str) -> Pattern:
     try:
         found = Pattern(text, of_bytes=True)
     except PatternError as error:
-        raise RequestError(
-            f"log: {text[:60]!r} is not a regular expression ({error})", hint=error.hint
-        ) from None
+        raise RequestError(f"log: {text[:60]!r}: {error}", hint=error.hint) from None
     if found.groups > 1:
         raise RequestError(
-            f"log: expected at most one group in {text[:60]!r}, found {found.groups}",
+            f"log: {text[:60]!r}: expected at most one group, found {found.groups}",
             hint="(?:...) is no group",
         )
     return found
@@ -147,7 +145,7 @@ def found_in(lines: Sequence[bytes], pattern: Pattern, name: str) -> Found:
             size = 0
             if time.thread_time() > until_s:
                 raise MetricLost(
-                    f"metric {name}: searching the new lines of the log takes more than {MOST_CPU_S:g} s of processor time",
+                    f"metric {name}: the pattern takes more than {MOST_CPU_S:g} s of processor time",
                     hint="shorten the pattern, or read more often with every=",
                 )
         match = pattern.search(line)
@@ -162,7 +160,7 @@ def found_in(lines: Sequence[bytes], pattern: Pattern, name: str) -> Found:
 def _value(text: bytes | None, name: str) -> float:
     found = measured(text or b"")
     if found is None:
-        raise MetricLost(f"metric {name}: the group holds {(text or b'')[:40]!r}, expected a number{RANGE}")
+        raise no_number(f"metric {name}: group", (text or b"")[:40])
     return found
 
 
@@ -229,7 +227,7 @@ class Follower:
         try:
             now = Path(self._path).stat()
         except OSError as error:
-            self._miss(f"log: {self._path} is gone for {GONE_S:g} s: {error.strerror}")
+            self._miss(unreadable(self._path, error.strerror).message)
             return False
         if log.same_as(now):
             self._gone_since = None
@@ -263,12 +261,12 @@ class _OpenLog:
             held = os.open(path, os.O_PATH | os.O_CLOEXEC)
             try:
                 if not stat.S_ISREG(os.fstat(held).st_mode):
-                    raise MetricLost(f"log: {path} is not a plain file")
+                    raise unreadable(path, "not a plain file")
                 self._file = os.open(f"/proc/self/fd/{held}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             finally:
                 os.close(held)
         except OSError as error:
-            raise MetricLost(f"log: cannot read {path}: {error.strerror}") from error
+            raise unreadable(path, error.strerror) from error
         self._at = 0
         self._lines = Lines()
         try:
@@ -303,17 +301,17 @@ class _OpenLog:
             try:
                 piece = os.pread(self._file, _PIECE, self._at)
             except OSError as error:
-                raise MetricLost(f"log: cannot read {self._path}: {error.strerror}") from error
+                raise unreadable(self._path, error.strerror) from error
             if not piece:
                 return found
             self._at += len(piece)
             taken += len(piece)
             found += self._lines.split(piece)
-        raise MetricLost(f"log: {self._path} grows faster than {MOST_AT_ONCE >> 20} MiB between two readings")
+        raise unreadable(self._path, f"more than {MOST_AT_ONCE >> 20} MiB since the last reading")
 
     def _refuse_full(self) -> None:
         if _is_full(os.fstatvfs(self._file), owner=os.fstat(self._file).st_uid):
-            raise MetricLost(f"log: the file system of {self._path} is full, so lines are missing")
+            raise unreadable(self._path, "its file system is full")
 
     def rest(self) -> list[bytes]:
         """Return the last line, if it has no end."""

@@ -24,9 +24,12 @@ from iotrial.live.sources.base import (
     MetricLost,
     Polled,
     Reading,
-    WindowVoid,
     bucket_quantile,
     elapsed_s,
+    no_number,
+    nothing,
+    unreadable,
+    was_reset,
 )
 from iotrial.probe.client import Probe
 
@@ -66,7 +69,7 @@ def device_counters(text: str) -> DeviceCounters:
     """Parse the file ``stat`` of a block device. Raises MetricLost."""
     fields = text.split()
     if len(fields) < 11 or not all(map(_is_count, fields[:11])):
-        raise MetricLost(f"the counters of the device: expected 11 numbers at least, found {text[:80]!r}")
+        raise no_number("counters of the device", text)
     numbers = [int(one) for one in fields[:11]]
     return DeviceCounters(
         requests=numbers[0] + numbers[4],
@@ -90,9 +93,7 @@ class DeviceStat(Polled[DeviceCounters]):
     def value(self, readings: Sequence[Reading[DeviceCounters]]) -> float:
         for one, other in pairwise(readings):
             if other.value.requests < one.value.requests or other.value.sectors < one.value.sectors:
-                raise WindowVoid(
-                    f"metric {self.name}: the counters of {self._file.parent.name} went down: another device?"
-                )
+                raise was_reset(self.name)
         first, last, length_s = readings[0].value, readings[-1].value, elapsed_s(readings)
         requests = last.requests - first.requests
         match self._what:
@@ -103,7 +104,7 @@ class DeviceStat(Polled[DeviceCounters]):
             case "utilisation":
                 return min(100.0, (last.busy_ms - first.busy_ms) / (10.0 * length_s))
         if requests <= 0:
-            raise WindowVoid(f"metric {self.name}: no request was completed in this window")
+            raise nothing(self.name)
         return (last.waited_ms - first.waited_ms) / 1000.0 / requests
 
 
@@ -139,10 +140,10 @@ class DeviceLatency(Polled[Mapping[int, int]]):
         first, last = readings[0].value, readings[-1].value
         more = {end: count - first.get(end, 0) for end, count in last.items()}
         if any(count < 0 for count in more.values()):
-            raise WindowVoid(f"metric {self.name}: the counting of requests was started again")
+            raise was_reset(self.name)
         ends = sorted(end for end, count in more.items() if count)
         if not ends:
-            raise WindowVoid(f"metric {self.name}: no request was completed in this window")
+            raise nothing(self.name)
         return bar_quantile(self._share, ends, [more[end] for end in ends]) / 1e9
 
     def stop(self) -> None:
@@ -157,7 +158,7 @@ def bars_of(answer: Mapping[str, Any], device: str) -> dict[int, int]:
     found: dict[int, int] = {}
     kinds = (answer.get("requests") or {}).get(device)
     if not isinstance(kinds, dict):
-        raise MetricLost(f"latencies of {device}: the probe has none")
+        raise no_number(f"latencies of {device}", kinds)
     for kind in _KINDS:
         for end_ns, count in kinds.get(kind, {}).get("histogram", []):
             found[end_ns] = found.get(end_ns, 0) + count
@@ -214,7 +215,7 @@ def stalled_us(text: str, who: str) -> int:
                 name, _, number = one.partition("=")
                 if name == "total" and _is_count(number):
                     return int(number)
-    raise MetricLost(f"pressure: no total of {who} in {text[:120]!r}")
+    raise no_number(f"pressure: total of {who}", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +240,7 @@ class Processors(Polled[Ticks]):
         first, last = readings[0].value, readings[-1].value
         passed = last.all - first.all
         if passed <= 0:
-            raise WindowVoid(f"metric {self.name}: no tick has passed")
+            raise nothing(self.name)
         return min(100.0, max(0.0, 100.0 * (last.busy - first.busy) / passed))
 
 
@@ -248,7 +249,7 @@ def ticks(text: str) -> Ticks:
     first, *rest = text.partition("\n")[0].split() or [""]
     numbers = [int(one) for one in rest[:8] if _is_count(one)]
     if first != "cpu" or len(numbers) < 8:
-        raise MetricLost(f"/proc/stat: expected the times of all processors, found {text[:80]!r}")
+        raise no_number("times of all processors in /proc/stat", text)
     return Ticks(sum(numbers) - numbers[3] - numbers[4], sum(numbers))
 
 
@@ -294,4 +295,4 @@ def _text(file: Path) -> str:
     try:
         return file.read_text()
     except OSError as error:
-        raise MetricLost(f"cannot read {file}: {error.strerror}") from error
+        raise unreadable(file, error.strerror) from error

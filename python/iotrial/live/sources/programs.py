@@ -16,7 +16,16 @@ from itertools import pairwise
 from pathlib import Path
 
 from iotrial.errors import ProbeError, RequestError, TargetError
-from iotrial.live.sources.base import RANGE, Metric, MetricLost, Polled, Reading, WindowVoid, elapsed_s
+from iotrial.live.sources.base import (
+    Metric,
+    MetricLost,
+    Polled,
+    Reading,
+    elapsed_s,
+    no_number,
+    silent,
+    was_reset,
+)
 from iotrial.ownership import invoking_user
 from iotrial.probe.client import Probe
 from iotrial.units import measured
@@ -35,7 +44,7 @@ class Command(Polled[float]):
     def __init__(self, metric: Metric, command: str, *, rate: bool = False) -> None:
         super().__init__(metric)
         if not command.strip() or "\0" in command:
-            raise RequestError("command: the command is missing", hint="command:SHELL COMMAND")
+            raise RequestError("command: expected a shell command")
         self._command, self._rate = command, rate
         self.reach_s = 0.0
 
@@ -48,7 +57,7 @@ class Command(Polled[float]):
         if not self._rate:
             return math.fsum(values) / len(values)
         if any(after < before for before, after in pairwise(values)):
-            raise WindowVoid(f"metric {self.name}: the counter went down from one reading to the next")
+            raise was_reset(self.name)
         return (values[-1] - values[0]) / elapsed_s(readings)
 
 
@@ -57,17 +66,14 @@ def number_of(output: str, name: str) -> float:
     text = output.strip()
     found = measured(text)
     if found is None:
-        raise MetricLost(
-            f"metric {name}: expected one number{RANGE}, the command printed {text[:80]!r}",
-            hint="cut the number out of the output, for example with awk",
-        )
+        raise no_number(f"metric {name}: output of the command", text)
     return found
 
 
 def output_of(command: str, *, within_s: float) -> str:
     """Run a shell command and return its standard output. Raises MetricLost if it fails, or does not end in time.
 
-    A probe of its own runs it, so that nothing that the command has started outlives it, nor this process.
+    A separate probe runs it, so that nothing that the command has started outlives it, nor this process.
     """
     who = _identity()
     try:
@@ -82,9 +88,9 @@ def output_of(command: str, *, within_s: float) -> str:
                 **who.user,
             )
     except (ProbeError, TargetError) as error:
-        raise MetricLost(f"cannot start the command {command!r}: {error.message}") from error
+        raise MetricLost(f"the command {command[:80]!r}: {error.message}") from error
     if done["timed_out"]:
-        raise MetricLost(f"the command {command[:80]!r} did not end within {within_s:.1f} s, and was killed")
+        raise silent(f"the command {command[:80]!r}", within_s)
     if done["exit"] != 0:
         status = f"signal {done['signal']}" if done["exit"] is None else f"status {done['exit']}"
         tail = " ".join(str(done["stderr"]).split())[-200:]

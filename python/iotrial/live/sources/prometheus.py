@@ -24,7 +24,18 @@ from dataclasses import replace
 from urllib.parse import urlencode
 
 from iotrial.errors import RequestError
-from iotrial.live.sources.base import RANGE, Metric, MetricLost, Polled, Reading, WindowVoid, finite
+from iotrial.live.sources.base import (
+    Metric,
+    MetricLost,
+    Polled,
+    Reading,
+    WindowVoid,
+    finite,
+    no_number,
+    nothing,
+    several,
+    unreadable,
+)
 from iotrial.live.sources.fetch import Server, get, server_of
 from iotrial.units import measured
 
@@ -36,6 +47,7 @@ _STEPS = 60
 #: by how much the server's clock and ours may differ in the length of a window
 _CLOCKS_AGREE_S = 1.0
 _LONGEST_QUERY = 4000
+_AGGREGATE = "aggregate them, for example with sum(...)"
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|`[^`]*`')
 _RANGE = re.compile(
     r"\[\s*((?:[0-9]+(?:ms|[smhdwy]))+)\s*(?::[^\]]*)?\]|\boffset\s+((?:[0-9]+(?:ms|[smhdwy]))+)"
@@ -49,10 +61,11 @@ class PromQL(Polled[float]):
 
     def __init__(self, metric: Metric, query: str, url: str) -> None:
         super().__init__(metric)
-        if not query.strip():
-            raise RequestError("promql: the query is missing", hint="promql:QUERY@http://HOST:9090")
-        if len(query) > _LONGEST_QUERY or "\0" in query:
-            raise RequestError(f"promql: expected a query of at most {_LONGEST_QUERY} characters")
+        if not 0 < len(query.strip()) <= _LONGEST_QUERY or "\0" in query:
+            raise RequestError(
+                f"promql: expected a query of 1 to {_LONGEST_QUERY} characters",
+                hint="promql:QUERY@http://HOST:9090",
+            )
         self._query = query.strip()
         self._server: Server = replace(server_of(url), path=server_of(url).path.rstrip("/"))
         #: how far before the counted part a value reaches
@@ -92,7 +105,7 @@ class PromQL(Polled[float]):
     def end(self) -> float:
         began, self._began = self._began, None
         if began is None:
-            raise MetricLost(f"metric {self.name}: end without begin")
+            raise nothing(self.name)
         found: float = self.poller.call(lambda: self._window(began))
         return finite(found, self.name)
 
@@ -147,7 +160,7 @@ def result_of(body: bytes, where: str) -> object:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise MetricLost(f"{where}: the answer is not from the API of Prometheus: {body[:80]!r}")
+        raise unreadable(where, f"not an answer of Prometheus: {body[:80]!r}")
     if found.get("status") != "success":
         raise MetricLost(f"{where}: the query failed: {str(found.get('error', ''))[:300]}")
     return found.get("data")
@@ -166,7 +179,7 @@ def one_number(data: object) -> float:
         case {"resultType": "vector", "result": [{"value": [_, str(text)]}]}:
             return _number(text)
         case {"resultType": "vector", "result": list(series)}:
-            raise _several(series)
+            raise several("the query", len(series), _AGGREGATE)
     raise MetricLost(
         "the query's result is not one number", hint="a range needs a function, such as rate(x[$window])"
     )
@@ -179,42 +192,31 @@ def mean_of_range(data: object, *, fewest: int = 1) -> float:
     """
     match data:
         case {"resultType": "matrix", "result": []}:
-            raise WindowVoid("the query has no value in this window")
+            raise nothing("of a query")
         case {"resultType": "matrix", "result": [{"values": list(pairs)}]} if len(pairs) > 2 * _STEPS:
-            raise MetricLost(
-                f"the query has {len(pairs)} values in this window, expected {_STEPS + 1} at most"
-            )
+            raise unreadable("the answer", f"{len(pairs)} values")
         case {"resultType": "matrix", "result": [{"values": list(pairs)}]} if pairs:
             values = [value for value in map(_second, pairs) if not math.isnan(value)]
             if len(values) < max(1, fewest):
-                raise WindowVoid(
-                    f"the query has {len(values)} values in this window, expected {fewest} at least"
-                )
+                raise WindowVoid(f"the query has {len(values)} values in this window, expected {fewest}")
             return statistics.fmean(values)
         case {"resultType": "matrix", "result": list(series)}:
-            raise _several(series)
-    raise MetricLost("the query's result is not a series of numbers")
-
-
-def _several(series: list[object]) -> MetricLost:
-    return MetricLost(
-        f"the query has {len(series)} series, expected one number",
-        hint="aggregate them, for example with sum(...)",
-    )
+            raise several("the query", len(series), _AGGREGATE)
+    raise no_number("the query", data)
 
 
 def _second(pair: object) -> float:
     match pair:
         case [_, str(text)]:
             return _number(text)
-    raise MetricLost("the query's result is not a series of numbers")
+    raise no_number("the query", pair)
 
 
 def _number(text: str) -> float:
     """Return a sample's value; NaN is Prometheus' word for none."""
     found = math.nan if text == "NaN" else measured(text)
     if found is None:
-        raise MetricLost(f"the query's result is no number{RANGE}: {text[:80]!r}")
+        raise no_number("the query", text)
     return found
 
 

@@ -22,7 +22,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from iotrial.errors import RequestError, UnknownName
+from iotrial.errors import RequestError, UnknownName, twice
 from iotrial.live.sources import followed_log, kernel, programs
 from iotrial.live.sources.base import EVERY_S, TIMEOUT_S, Metric, Source
 from iotrial.live.sources.exposed import OpenMetrics, selector_of
@@ -65,16 +65,16 @@ def source_of(text: str, *, device: str | None = None) -> Source:
     kind, _, rest = spec.partition(":")
     if kind not in KINDS:
         if "=" in spec and spec.partition("=")[2].partition(":")[0] in KINDS:
-            raise RequestError(
-                f"--metric {text[:80]!r}: {spec.partition('=')[0][:60]!r} is not a name of a metric",
-                hint="a name begins with a letter, and has letters, digits, _ . and - only",
+            raise _expected(
+                "--metric",
+                "a name of letters, digits, _ . and -",
+                spec.partition("=")[0],
+                "its first character is a letter",
             )
         raise UnknownName("kind of metric", kind[:60], KINDS, where="--metric")
     parsed = _device(rest, device) if kind == "device" else _PARSERS[kind](rest)
     if "rate" in options.flags and kind != "command":
-        raise RequestError(
-            f"--metric {text[:80]!r}: the option rate is for command", hint="elsewhere write :rate"
-        )
+        raise _expected("--metric", "rate only with command", text, "elsewhere write :rate")
     if "rate" in options.flags:
         parsed = _Parsed(parsed.name, "", False, parsed.every_s, parsed.timeout_s, parsed.build)
     lower = parsed.lower_is_better if options.lower is None else options.lower
@@ -86,6 +86,10 @@ def source_of(text: str, *, device: str | None = None) -> Source:
         timeout_s=options.timeout_s or parsed.timeout_s,
     )
     return parsed.build(metric, options.flags)
+
+
+def _expected(what: str, form: str, found: str, hint: str | None = None) -> RequestError:
+    return RequestError(f"{what}: expected {form}, found {found[:80]!r}", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +128,13 @@ def _options(text: str) -> tuple[str, _Options]:
         key = "better" if name in ("lower", "higher") else name
         if key in found:
             raise RequestError(
-                f"--metric: {key} is given twice",
-                hint="a comma at the end closes the text before the options",
+                twice("--metric: option", key), hint="a comma at the end closes the text before the options"
             )
         found[key] = value if equals else name
         text = head
     unit = found.get("unit")
     if unit is not None and _UNIT.fullmatch(unit) is None:
-        raise RequestError(f"--metric: unit={unit[:40]}: expected up to 20 letters, digits, % / _ . -")
+        raise _expected("--metric: unit", "up to 20 letters, digits, % / _ . -", unit)
     return text, _Options(
         lower=None if "better" not in found else found["better"] == "lower",
         unit=unit,
@@ -149,7 +152,7 @@ def _seconds(text: str | None, what: str, most_s: float) -> float | None:
     except UnitError as error:
         raise RequestError(f"--metric: {what}={text[:40]}: {error.message}", hint=error.hint) from None
     if not FASTEST_S <= found <= most_s:
-        raise RequestError(f"--metric: {what}={text[:40]}: expected {FASTEST_S:g} s to {most_s:g} s")
+        raise _expected(f"--metric: {what}", f"{FASTEST_S:g} s to {most_s:g} s", text)
     return found
 
 
@@ -157,9 +160,8 @@ def _promql(text: str) -> _Parsed:
     # an @ in a query is followed by a time or a function
     cut = max(text.rfind("@http://"), text.rfind("@https://"))
     if cut < 0:
-        raise RequestError(
-            f"promql: expected QUERY@URL, found {text[:80]!r}",
-            hint="promql:rate(requests_total[$window])@http://127.0.0.1:9090",
+        raise _expected(
+            "promql", "QUERY@URL", text, "promql:rate(requests_total[$window])@http://127.0.0.1:9090"
         )
     query, url = text[:cut], text[cut + 1 :]
     first = _FIRST_METRIC.search(_NO_METRIC.sub("", query))
@@ -170,9 +172,8 @@ def _promql(text: str) -> _Parsed:
 def _openmetrics(text: str) -> _Parsed:
     url, hash_mark, series = text.partition("#")
     if not hash_mark:
-        raise RequestError(
-            f"openmetrics: expected URL#SERIES, found {text[:80]!r}",
-            hint="openmetrics:http://127.0.0.1:9100/metrics#requests_total:rate",
+        raise _expected(
+            "openmetrics", "URL#SERIES", text, "openmetrics:http://127.0.0.1:9100/metrics#requests_total:rate"
         )
     series, take = _taken(series, ("rate", "mean", "p"))
     selector = selector_of(series)
@@ -222,10 +223,7 @@ def _command(text: str) -> _Parsed:
 def _log(text: str) -> _Parsed:
     path, colon, rest = text.partition(":")
     if not path or not colon:
-        raise RequestError(
-            f"log: expected FILE:REGEX, found {text[:80]!r}",
-            hint=r"log:/var/log/app.log:took ([0-9.]+) ms:p99",
-        )
+        raise _expected("log", "FILE:REGEX", text, r"log:/var/log/app.log:took ([0-9.]+) ms:p99")
     pattern, take = _taken(rest, ("rate", "mean", "count", "p"))
     counts = take in ("rate", "count") or (take is None and followed_log.regex_of(pattern).groups == 0)
     name = re.sub(r"[^A-Za-z0-9_.-]", "", path.rpartition("/")[2])[:50] or "log"
@@ -245,8 +243,8 @@ def _device(text: str, device: str | None) -> _Parsed:
     if what not in DEVICE_METRICS:
         raise UnknownName("metric of a device", what[:60], DEVICE_METRICS, where="--metric")
     if not target:
-        raise RequestError(
-            "device: which device?", hint=f"device:NAME:{what}, with a name from /sys/class/block"
+        raise _expected(
+            "device", "NAME:METRIC", text, f"device:NAME:{what}, with a name from /sys/class/block"
         )
     unit, lower, _ = DEVICE_METRICS[what]
     return _Parsed(
@@ -263,7 +261,7 @@ def _psi(text: str) -> _Parsed:
 
 def _cpu(text: str) -> _Parsed:
     if text:
-        raise RequestError(f"cpu: expected nothing after it, found {text[:60]!r}")
+        raise _expected("cpu", "nothing after it", text)
     return _Parsed("cpu", "%", True, kernel.EVERY_S, TIMEOUT_S, lambda metric, _: Processors(metric))
 
 
@@ -273,7 +271,7 @@ def _taken(text: str, known: tuple[str, ...]) -> tuple[str, str | None]:
     if found is None or not (found[1] in known or found[1][0] == "p"):
         return text, None
     if found[1][0] == "p" and float(found[1][1:]) <= 0.0:
-        raise RequestError(f"--metric: {found[1]} is no quantile", hint="from p1 to p99.99")
+        raise _expected("--metric", "a quantile from p1 to p99.99", found[1])
     return text[: found.start()], found[1]
 
 

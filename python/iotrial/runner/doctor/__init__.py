@@ -186,7 +186,7 @@ def examine(
             checks.lab_bytes(LabSpec().size_bytes),
         ),
         _space(target, "/run", "/run", checks.RUN_BYTES),
-        checks.power_finding(processor.power(target), hypervisor=frequency.hypervisor),
+        checks.power_finding(processor.power(target)),
         checks.frequency_finding(frequency),
         checks.clock_finding(processor.clock(target)),
         *checks.neighbour_findings(watched),

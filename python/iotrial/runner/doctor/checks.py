@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from msgspec import Meta, field
 
 from iotrial.documents import JsonObject
+from iotrial.errors import OTHER_FOLDER
 from iotrial.lab.machine.neighbours import BUSY, PRESSURE, STOLEN, Neighbours
 from iotrial.lab.machine.processor import Clock, Frequency, Power
 from iotrial.lab.machine.programs import Program
@@ -22,7 +23,7 @@ from iotrial.units import format_bytes, format_percent
 STEADY_CLOCKS = frozenset({"tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter", "xen"})
 SLOW_CLOCKS = frozenset({"hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit"})
 RUN_BYTES = 8 << 20
-UNSEEN = "not visible here (a virtual machine shows none of it; the host decides)"
+UNSEEN = "not visible here"
 
 
 def clock_finding(clock: Clock) -> Finding:
@@ -34,7 +35,7 @@ def clock_finding(clock: Clock) -> Finding:
         "probe": clock.probe,
     }
     if clock.source is None:
-        return Finding("clock", Grade.NOTE, "clock source: not visible here", facts=facts)
+        return Finding("clock", Grade.NOTE, UNSEEN, facts=facts)
     text = f"clock source {clock.source}; operations are timed by {clock.probe}"
     if clock.source in SLOW_CLOCKS:
         do = "reading this clock takes about a microsecond: check the kernel log for why it does not use the tsc"
@@ -57,10 +58,7 @@ def frequency_finding(frequency: Frequency) -> Finding:
         "virtual": frequency.hypervisor,
     }
     if not frequency.governors:
-        unseen = (
-            UNSEEN if frequency.hypervisor else "not visible here (the kernel has no cpufreq driver for it)"
-        )
-        return Finding("frequency", Grade.NOTE if frequency.hypervisor else Grade.OK, unseen, facts=facts)
+        return Finding("frequency", Grade.NOTE if frequency.hypervisor else Grade.OK, UNSEEN, facts=facts)
     turbo = {True: "turbo on", False: "turbo off", None: "turbo unknown"}[frequency.turbo]
     text = f"governor {', '.join(frequency.governors)} ({frequency.driver or 'driver unknown'}), {turbo}"
     steady = {"performance", "userspace"} >= set(frequency.governors)
@@ -72,7 +70,7 @@ def frequency_finding(frequency: Frequency) -> Finding:
     return Finding("frequency", Grade.NOTE, text, do, facts)
 
 
-def power_finding(power: Power, *, hypervisor: bool) -> Finding:
+def power_finding(power: Power) -> Finding:
     """Report AC or battery power."""
     facts = {"mains": power.mains, "batteries": [{"name": n, "status": s} for n, s in power.batteries]}
     if power.mains is False or any(status == "Discharging" for _, status in power.batteries):
@@ -80,9 +78,7 @@ def power_finding(power: Power, *, hypervisor: bool) -> Finding:
         return Finding("power", Grade.PROBLEM, "runs on battery", do, facts)
     if power.mains or power.batteries:
         return Finding("power", Grade.OK, "on mains", facts=facts)
-    if hypervisor:
-        return Finding("power", Grade.OK, UNSEEN, facts=facts)
-    return Finding("power", Grade.OK, "no battery or power supply found", facts=facts)
+    return Finding("power", Grade.OK, UNSEEN, facts=facts)
 
 
 def neighbour_findings(seen: Neighbours) -> list[Finding]:
@@ -117,9 +113,7 @@ def stolen_finding(area: str, share: float, seconds: float) -> Finding:
 
 def _pressure(seen: Neighbours, over: str) -> Finding:
     if not seen.pressure:
-        return Finding(
-            "pressure", Grade.OK, "not visible here (the kernel has no pressure stall information)"
-        )
+        return Finding("pressure", Grade.OK, UNSEEN)
     worst = max(seen.pressure.values())
     text = ", ".join(f"{name} {format_percent(share)}" for name, share in seen.pressure.items())
     return Finding(
@@ -139,15 +133,15 @@ def space_finding(what: str, folder: str, facts: dict[str, object] | None, *, wa
     """Report the free space of one folder (``facts``: the probe's statfs; None if it failed)."""
     area = f"space of {what}"
     if facts is None:
-        return Finding(area, Grade.NOTE, f"{folder}: not visible here")
+        return Finding(area, Grade.NOTE, f"{folder}: {UNSEEN}")
     free, kind = int(str(facts["available_bytes"])), str(facts["type"]).lower()
     numbers: dict[str, object] = {"folder": folder, "available_bytes": free, "filesystem": kind}
     text = f"{folder}: {format_bytes(free)} free"
     if what == "the state folder" and kind in MEMORY_FILE_SYSTEMS:
-        do = "a lab cannot be in memory: name a folder on a disk with --on FOLDER"
+        do = OTHER_FOLDER
         return Finding(area, Grade.PROBLEM, f"{text}, in memory ({MEMORY_FILE_SYSTEMS[kind]})", do, numbers)
     if free < wanted:
-        do = f"a lab needs {format_bytes(wanted)}: free some space, or name another folder with --on FOLDER"
+        do = f"a lab needs {format_bytes(wanted)}: {OTHER_FOLDER}"
         if what != "the state folder":
             do = f"mount points need {format_bytes(wanted)} of memory there: free some"
         return Finding(area, Grade.PROBLEM, text, do, numbers)

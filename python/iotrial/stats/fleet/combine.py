@@ -12,9 +12,9 @@ time only, chosen beforehand or by each host alone), and detects an effect on a 
 both, since choosing the better of the two would not be valid. Hosts that share a server share noise, but not random orders:
 given all magnitudes their coins are independent, so the product is valid for them too.
 
-Number of hosts with an effect, by closed testing with the mean: every set of hosts whose mean reaches 1/alpha has a member
+Number of hosts with an effect, by closed testing with the mean: each set of hosts with a mean of 1/alpha or more has a member
 with an effect, and the worst set of each size has the smallest e-values. So at least H - s hosts have an effect, with s the
-largest number of hosts whose smallest e-values average below 1/alpha (Vovk and Wang, "Confidence and discoveries with
+largest number of hosts with smallest e-values that average below 1/alpha (Vovk and Wang, "Confidence and discoveries with
 e-values", Statistical Science 38, 2023).
 """
 

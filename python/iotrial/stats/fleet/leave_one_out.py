@@ -23,7 +23,7 @@ _ROUNDS = 100
 _PRECISION = 1e-12
 #: minimum share of a sum that must be left without a host
 _LEFT = 1e-3
-_OF_ONE_SIGN = [0, 2, 3, 5]  # those of the six sums whose terms all have the same sign
+_OF_ONE_SIGN = [0, 2, 3, 5]  # those of the six sums with terms of one sign
 _ROWS = 256  # batch size of direct fits
 
 

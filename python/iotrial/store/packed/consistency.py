@@ -88,7 +88,7 @@ class Consistency:
             block = _Block(len(arms), controls, first_attempt=packed.attempt)
             self._blocks[run.condition, run.block] = block
         if block.slots >> run.slot & 1:
-            raise ValueError(f"slot {run.slot} of block {run.block} was measured twice")
+            raise _unplanned(run)
         block.slots |= 1 << run.slot
         if packed.attempt != block.first_attempt:
             block.attempts = 2
@@ -135,8 +135,9 @@ class Consistency:
 
         ValueError for a block that has runs and no end.
         """
-        if not all(block.ended for block in self._blocks.values()):
-            raise ValueError("a block has runs and no end")
+        for (_, index), block in self._blocks.items():
+            if not block.ended:
+                raise _wrong_end(index)
         self._blocks.clear()
 
     def _condition(self, key: str) -> Condition:

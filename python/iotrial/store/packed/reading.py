@@ -15,7 +15,7 @@ from iotrial.store.model import BlockEnd, Event, TrialHeader
 from iotrial.store.packed.consistency import Consistency
 from iotrial.store.packed.privacy import Privacy
 from iotrial.store.packed.records import PackedRecord, PackedRun, PackedState, from_value, to_value
-from iotrial.store.packed.stream import MAX_PACKED, Line, PackedError, read_lines, write_lines
+from iotrial.store.packed.stream import MAX_PACKED, Line, PackedError, read_lines, too_large, write_lines
 from iotrial.store.schema import IMPORTED
 from iotrial.study.schema import shown
 
@@ -77,13 +77,9 @@ def read_packed(file: BinaryIO, where: str) -> Iterator[PackedRecord | PackedEnd
 
 
 def _next_place(place: int, line: Line) -> int:
-    if line.kind not in _ORDER:
-        raise ValueError("unknown kind of record")
-    found = _ORDER.index(line.kind)
-    if place == -1 and found != 0:
-        raise ValueError("expected the trial first")
-    if found < place or (found == place and line.kind == "trial"):
-        raise ValueError(f"a record of kind {line.kind} is in the wrong place")
+    found = _ORDER.index(line.kind) if line.kind in _ORDER else -1
+    if found < place or (place == -1 and found != 0) or (found == place and line.kind == "trial"):
+        raise ValueError(f"a record of kind {shown(line.kind)} is in the wrong place")
     return found
 
 
@@ -107,10 +103,8 @@ def _follow(consistency: Consistency, record: PackedRecord) -> None:
 
 def _end(value: Any, counts: dict[str, int]) -> PackedEnd:
     expected = {**counts, "sha256": value["sha256"]}
-    if value != expected or any(type(value[name]) is not int for name in counts):
+    if value != expected or any(type(value[name]) is not int for name in counts) or counts["states"] == 0:
         raise ValueError("its counts do not match what it holds")
-    if counts["states"] == 0:
-        raise ValueError("it has no state")
     return PackedEnd(value["sha256"])
 
 
@@ -165,7 +159,7 @@ def open_packed(path: Path) -> Iterator[BinaryIO]:
         if not stat.S_ISREG(status.st_mode):
             raise PackedError(where, "is not a regular file")
         if status.st_size > MAX_PACKED:
-            raise PackedError(where, f"is larger than {MAX_PACKED >> 20} MiB, the maximum of a packed trial")
+            raise too_large(where, MAX_PACKED)
         yield file
 
 

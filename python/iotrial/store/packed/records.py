@@ -124,20 +124,23 @@ def _columns(histograms: Mapping[str, Sequence[Sequence[int]]]) -> dict[str, lis
     return found
 
 
+_HISTOGRAMS = "histograms: expected differences of latencies (64 bits), and as many counts, by operation"
+
+
 def _bins(columns: object) -> dict[str, list[list[int]]]:
     """Return the histograms that ``_columns`` was given. ValueError if there are none that give these columns."""
     try:
         found = convert(columns, dict[str, tuple[list[int], list[int]]])
     except msgspec.ValidationError:
-        raise ValueError("histograms: expected differences of latencies, and counts, by operation") from None
+        raise ValueError(_HISTOGRAMS) from None
     if any(len(steps) != len(counts) for steps, counts in found.values()):
-        raise ValueError("histograms: not as many counts as latencies")
+        raise ValueError(_HISTOGRAMS)
     bins = {
         operation: [[latency_ns, count] for latency_ns, count in zip(accumulate(steps), counts, strict=True)]
         for operation, (steps, counts) in found.items()
     }
     if any(latency_ns > MAX_WHOLE for bars in bins.values() for latency_ns, _ in bars):
-        raise ValueError("histograms: a latency does not fit into 64 bits")
+        raise ValueError(_HISTOGRAMS)
     return bins
 
 

@@ -44,6 +44,18 @@ class PackedError(RequestError):
         super().__init__(f"{where}{f', line {line}' if line else ''}: {message}", hint=hint)
 
 
+_CUT_OFF = "is cut off"
+_FOLLOWED = "something follows its end"
+
+
+def too_large(where: str, most: int, *, line: int | None = None) -> PackedError:
+    return PackedError(where, f"is larger than {most >> 20} MiB, the maximum", line=line)
+
+
+def _not_packed(where: str) -> PackedError:
+    return PackedError(where, "is not a packed trial", hint="`iotrial export` creates one")
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """One line: the kind of its record, the record as parsed JSON, and the version of the file's format."""
@@ -65,13 +77,13 @@ def read_lines(file: BinaryIO, where: str) -> Iterator[Line]:
     version = VERSION
     for number, raw in enumerate(_split(_unpacked(file, where), where), start=1):
         if ended:
-            raise PackedError(where, "something follows the end record", line=number)
+            raise PackedError(where, _FOLLOWED, line=number)
         value = _parsed(raw, where, number)
         if number == 1:
             version = _version(value, where)
         else:
             if len(value) != 1:
-                raise PackedError(where, "expected an object with one key, its kind", line=number)
+                raise PackedError(where, "expected an object", line=number)
             kind, inner = next(iter(value.items()))
             if kind == "end":
                 ended = True
@@ -87,7 +99,7 @@ def read_lines(file: BinaryIO, where: str) -> Iterator[Line]:
         digest.update(raw)
         digest.update(b"\n")
     if not ended:
-        raise PackedError(where, "it has no end record")
+        raise PackedError(where, _CUT_OFF)
 
 
 def write_lines(file: BinaryIO, lines: Iterable[tuple[str, Any]], counts: dict[str, int]) -> str:
@@ -120,7 +132,7 @@ def as_line(value: object) -> bytes:
 def _unpacked(file: BinaryIO, where: str) -> Iterator[bytes]:
     start = _read(file, len(_GZIP), where)
     if start != _GZIP:
-        raise PackedError(where, "is not a packed trial", hint="`iotrial export` creates one")
+        raise _not_packed(where)
     stream = zlib.decompressobj(wbits=31)
     packed, unpacked, waiting = len(start), 0, start
     while not stream.eof:
@@ -128,11 +140,9 @@ def _unpacked(file: BinaryIO, where: str) -> Iterator[bytes]:
             waiting = _read(file, _PIECE, where)
             packed += len(waiting)
             if not waiting:
-                raise PackedError(where, "ends too early")
+                raise PackedError(where, _CUT_OFF)
             if packed > MAX_PACKED:
-                raise PackedError(
-                    where, f"is larger than {MAX_PACKED >> 20} MiB, the maximum of a packed trial"
-                )
+                raise too_large(where, MAX_PACKED)
         try:
             piece = stream.decompress(waiting, _PIECE)
         except zlib.error as error:
@@ -143,7 +153,7 @@ def _unpacked(file: BinaryIO, where: str) -> Iterator[bytes]:
             raise PackedError(where, "unpacks to more than the maximum of a trial")
         yield piece
     if stream.unused_data or _read(file, 1, where):
-        raise PackedError(where, "something follows the end of its gzip stream")
+        raise PackedError(where, _FOLLOWED)
 
 
 def _read(file: BinaryIO, size: int, where: str) -> bytes:
@@ -164,9 +174,9 @@ def _split(pieces: Iterable[bytes], where: str) -> Iterator[bytes]:
                 number += 1
             rest = last
         if len(rest) > MAX_LINE:
-            raise PackedError(where, f"a line is longer than {MAX_LINE >> 20} MiB", line=number)
+            raise too_large(where, MAX_LINE, line=number)
     if rest:
-        raise PackedError(where, "its last line is incomplete", line=number)
+        raise PackedError(where, _CUT_OFF, line=number)
 
 
 def _parsed(raw: bytes, where: str, number: int) -> dict[str, Any]:
@@ -193,7 +203,7 @@ def _parsed(raw: bytes, where: str, number: int) -> dict[str, Any]:
 def _version(value: dict[str, Any], where: str) -> int:
     """Return the version of the file's format, from its header."""
     if value.get("format") != FORMAT:
-        raise PackedError(where, "is not a packed trial", hint="`iotrial export` creates one")
+        raise _not_packed(where)
     version = value.get("version")
     if type(version) is int and version > VERSION:
         raise PackedError(
@@ -202,7 +212,7 @@ def _version(value: dict[str, Any], where: str) -> int:
             hint="update iotrial",
         )
     if type(version) is not int or version < 1 or set(value) != {"format", "version"}:
-        raise PackedError(where, "its header is not that of a packed trial", line=1)
+        raise _not_packed(where)
     return version
 
 

@@ -161,7 +161,7 @@ class Engine(ABC):
         ]
         found = shutil.which(name, path=":".join([*folders, FOLDERS]))
         if found is None:
-            raise MissingTool(f"{name} is not installed", hint=f"apt-get install {self.package}")
+            raise MissingTool.program(f"database {self.name}", name, self.package)
         return found
 
     def installed(self) -> Mapping[str, str]:
