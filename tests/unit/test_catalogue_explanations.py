@@ -24,7 +24,9 @@ def test_an_explanation_has_the_numbers_of_its_trial_and_no_others() -> None:
 @pytest.mark.slow
 def test_an_explanation_has_the_size_of_one_effect() -> None:
     made = packed_document(Path(__file__).parents[2] / "docs" / "catalogue" / "block" / "readahead.iotrial")
-    (slower,) = (row for row in made.primary if row.effect.level == "0" and row.condition.workload == "sequential")
+    (slower,) = (
+        row for row in made.primary if row.effect.level == "0" and row.condition.workload == "sequential"
+    )
     size = filled("{ratio | 0 | sequential}", made)
     assert size == "21 times as long [19, 23]"
     assert size in slower.sentence
