@@ -24,7 +24,7 @@ $(VENV)/.developer: $(SOURCES) scripts/setup
 test: $(VENV)/.developer
 	@scripts/check
 
-# What .ci/run runs: the same, and every contract, order, root and documentation test that is not minutes long.
+# What .ci/run runs: the same, and every contract, order, root and documentation test; a seventh of the long ones each day.
 test-all: $(VENV)/.developer
 	@scripts/check all
 

@@ -8,6 +8,7 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -26,8 +27,24 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 MEETS_THE_MACHINE = ("contract", "crash", "root")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--turn",
+        type=int,
+        choices=range(1, 8),
+        help="run only this seventh of the tests marked `long`; `make test-all` takes the day of the week",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
+    turn = config.getoption("turn")
+    if turn is not None:
+        others = [
+            item for item in items if "long" in item.keywords and crc32(item.nodeid.encode()) % 7 + 1 != turn
+        ]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in set(others)]
     for item in items:
         if item.path.relative_to(here).parts[0] in MEETS_THE_MACHINE:
             item.add_marker(pytest.mark.flaky(reruns=1))

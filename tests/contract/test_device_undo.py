@@ -17,9 +17,9 @@ import pytest
 from stand_in import LAB, MIB, SERIAL, StandIn, place_on, replace_look_up, run
 
 from iotrial.errors import TargetError
+from iotrial.knobs.knob import Undone
 from iotrial.lab import disk_identity
 from iotrial.lab.journal import Journal
-from iotrial.lab.knob import Undone
 from iotrial.lab.restore import Restored, restore
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe

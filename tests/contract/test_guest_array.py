@@ -11,10 +11,10 @@ from booted import MEMBER_SIZE, SERIALS, Booted
 
 from iotrial.errors import LabError, UnsupportedLevel
 from iotrial.guest.array import LEVELS, ArrayPlace
+from iotrial.knobs.knob import RunContext, WorkDraft
 from iotrial.lab import host, registry
 from iotrial.lab.disk import disk_place
 from iotrial.lab.journal import Journal
-from iotrial.lab.knob import RunContext, WorkDraft
 from iotrial.lab.place import FileSet
 from iotrial.study.model import Setting
 from iotrial.study.work import JobContext, LabContext

@@ -16,9 +16,9 @@ from iotrial.guest.machine import DiskImage
 from iotrial.guest.place import GuestPlace
 from iotrial.guest.protocols import PROTOCOLS
 from iotrial.guest.share import Share
+from iotrial.knobs.knob import RunContext, WorkDraft
 from iotrial.lab import host, registry
 from iotrial.lab.journal import Journal
-from iotrial.lab.knob import RunContext, WorkDraft
 from iotrial.lab.place import FileSet
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe

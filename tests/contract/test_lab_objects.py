@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from iotrial.errors import LabError
+from iotrial.knobs.knob import Undone
 from iotrial.lab import host, registry
 from iotrial.lab.journal import Journal
-from iotrial.lab.knob import Undone
 from iotrial.lab.lock import MachineLock
 from iotrial.lab.objects.loop import LabLoop
 from iotrial.lab.objects.path import LabPath

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from iotrial.errors import KnobError, UnsupportedLevel
+from iotrial.knobs.knob import FileSelection, RunContext, WorkDraft
 from iotrial.lab import registry
 from iotrial.lab.image import ImagePlace
 from iotrial.lab.journal import Journal
-from iotrial.lab.knob import FileSelection, RunContext, WorkDraft
 from iotrial.lab.place import FileSet
 from iotrial.lab.restore import restore
 from iotrial.lab.target import Target

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from iotrial.errors import KnobError, RequestError
+from iotrial.knobs.knob import RunContext, WorkDraft
 from iotrial.lab import host, registry
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.image import ImagePlace
 from iotrial.lab.journal import Journal
-from iotrial.lab.knob import RunContext, WorkDraft
 from iotrial.lab.lock import MachineLock
 from iotrial.lab.log_device import LogPlace, log_bytes
 from iotrial.lab.restore import restore

@@ -15,9 +15,9 @@ from types import SimpleNamespace
 import pytest
 
 from iotrial.errors import LabError, UnsupportedLevel
+from iotrial.knobs.knob import RunContext, Undone, WorkDraft
 from iotrial.lab import cgroup, host, registry
 from iotrial.lab.journal import Journal
-from iotrial.lab.knob import RunContext, Undone, WorkDraft
 from iotrial.lab.restore import restore
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe

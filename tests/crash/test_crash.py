@@ -135,7 +135,8 @@ def kill_at_each_step(
 
 
 @pytest.mark.parametrize(
-    ("study", "every"), [("settings", 16), ("commands", 8), ("in-place", 8), ("power", 24)]
+    ("study", "every"),
+    [("settings", 16), ("commands", 8), ("in-place", 8), pytest.param("power", 24, marks=pytest.mark.long)],
 )
 def test_killed_at_each_step_of_the_journal_nothing_is_left(place: Site, study: str, every: int) -> None:
     kill_at_each_step(place, study, ("journal",), every=every)

@@ -10,9 +10,9 @@ import pytest
 from recording import Recording
 
 from iotrial.errors import LabError, TargetError
+from iotrial.knobs.knob import RunContext, WorkDraft
 from iotrial.lab.image import ImagePlace
 from iotrial.lab.journal import Journal
-from iotrial.lab.knob import RunContext, WorkDraft
 from iotrial.lab.target import Target
 from iotrial.runner.signals import Stopped
 from iotrial.runner.work_server import Serving

@@ -44,6 +44,7 @@ name = "device_read_bytes"
 """
 
 
+@pytest.mark.long
 def test_a_guest_boots_from_each_file_system_cold_and_warm(
     state: Path, guests: Path, disk_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

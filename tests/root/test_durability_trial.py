@@ -321,6 +321,7 @@ def test_committed_rows_survive_unless_commits_do_not_wait(
     assert does_not["lossy"] + does_not["corrupt"] > 0
 
 
+@pytest.mark.long
 def test_synced_files_survive_the_server_of_a_synchronous_export_and_not_that_of_an_asynchronous_one(
     state: Path, guests: Path, disk_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,6 +332,7 @@ def test_synced_files_survive_the_server_of_a_synchronous_export_and_not_that_of
     assert found["async"]["lossy"] > 0
 
 
+@pytest.mark.long
 def test_files_synced_in_a_guest_survive_the_hosts_power_cut_unless_the_host_ignores_flushes(
     state: Path, guests: Path, disk_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

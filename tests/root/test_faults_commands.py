@@ -6,12 +6,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from breaking import command_study, nothing_left, processes_with, report_of
+from breaking import Trial, command_study, eventually, nothing_left, processes_with, report_of
 from running import stored_runs
 
 pytestmark = pytest.mark.root
@@ -104,6 +106,49 @@ def test_a_command_that_hangs_is_ended_with_all_it_started_and_counted_for_its_l
     assert {(e["verdict"], e["reason"]) for e in primary} == {("inconclusive", "failures")}
     assert processes_with(str(everybody)) == []
     nothing_left(state_of_user(user, state, everybody))
+
+
+@pytest.fixture
+def few_processes() -> Iterator[Path]:
+    """Yield a cgroup with room for 150 processes."""
+    group = next(
+        (
+            Path(f"/sys/fs/cgroup{one}")
+            for one in ("/pids", "")
+            if Path(f"/sys/fs/cgroup{one}/cgroup.procs").exists()
+        ),
+        None,
+    )
+    if group is None:
+        pytest.skip("no cgroup file system that limits processes")
+    group /= f"iotrial-test-{os.getpid()}"
+    group.mkdir()
+    (group / "pids.max").write_text("150")
+    yield group
+    for pid in (group / "cgroup.procs").read_text().split():
+        os.kill(int(pid), signal.SIGKILL)
+    assert eventually(lambda: not (group / "cgroup.procs").read_text(), 10)
+    group.rmdir()
+
+
+def test_a_fork_bomb_at_the_limit_of_processes_is_ended_and_counted_for_its_level(
+    state: Path, tmp_path: Path, everybody: Path, few_processes: Path
+) -> None:
+    """The conductor and the probe are below the same limit."""
+    script = f"test {{word}} = one && exit; : {everybody}; bomb() {{ bomb | bomb & bomb; }}; bomb"
+    study = command_study(tmp_path, ["sh", "-c", script], timeout="2 s", blocks=2)
+    trial = Trial(
+        state, study, "--trust", "--json", "--lab", "directory",
+        preexec_fn=lambda: (few_processes / "cgroup.procs").write_text(str(os.getpid())),
+    )  # fmt: skip
+    status, _, said = trial.end()
+    refused = int((few_processes / "pids.events").read_text().split()[1])
+    assert refused > 0, "the bomb never reached the limit"
+    assert status in (0, 3, 6), said
+    assert {run["treatment"]["word"] for run in stored_runs(state) if run["failure"] is not None} == {"two"}
+    assert (few_processes / "cgroup.procs").read_text() == ""
+    assert processes_with(str(everybody)) == []
+    nothing_left(state)
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from probe_between import install
 from running import SCHEDULERS, stored_runs, write_study
 
 from iotrial.errors import KnobError
+from iotrial.knobs.kernel_file import KernelFileKnob
+from iotrial.knobs.knob import RunContext, WorkDraft
 from iotrial.lab import registry
 from iotrial.lab.journal import Journal
-from iotrial.lab.knob import RunContext, WorkDraft
-from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
 from study_texts import reading

@@ -658,6 +658,44 @@ def test_the_state_of_a_running_trial_can_be_scraped(state: Path, service: Servi
     nothing_left(state)
 
 
+@pytest.fixture
+def frozen() -> Iterator[Path]:
+    """Yield a cgroup whose processes are frozen; they are thawed at the end."""
+    top = Path("/sys/fs/cgroup/freezer")
+    older = top.is_dir()
+    group = (top if older else Path("/sys/fs/cgroup")) / f"iotrial-test-{os.getpid()}"
+    if not older and not Path("/sys/fs/cgroup/cgroup.controllers").exists():
+        pytest.skip("no cgroup file system that freezes")
+    file, on, off = ("freezer.state", "FROZEN", "THAWED") if older else ("cgroup.freeze", "1", "0")
+    group.mkdir()
+    (group / file).write_text(on)
+    yield group
+    (group / file).write_text(off)
+    assert eventually(lambda: not (group / "cgroup.procs").read_text(), 30)
+    group.rmdir()
+
+
+def test_the_watchdog_sets_the_settings_again_of_a_trial_that_is_frozen(
+    state: Path, service: Service, frozen: Path
+) -> None:
+    """The trial alone, not its watchdog. In a cgroup of version 1 it dies only once it is thawed."""
+    trial = Trial(state, *service.words("--blocks", "1000", "--no-stop"), verb="live")
+    trial.until_runs(1)
+    trial.until(lambda: service.ahead == LOW, "a window with the other setting")
+    (frozen / "cgroup.procs").write_text(str(trial.process.pid))
+    assert eventually(lambda: service.ahead == TODAY, REVERTED_WITHIN_S)
+    assert eventually(lambda: not processes_with(trial_id(state)), REVERTED_WITHIN_S)
+    assert entries(state) == []
+    (text,) = events(state, "watchdog")
+    assert "has set today's settings again" in text
+    file, off = ("freezer.state", "THAWED") if (frozen / "freezer.state").exists() else ("cgroup.freeze", "0")
+    (frozen / file).write_text(off)
+    assert trial.process.wait(30) == -signal.SIGKILL
+    trial.process.communicate()
+    assert service.ahead == TODAY
+    nothing_left(state)
+
+
 def test_a_saved_study_runs_like_any_other(state: Path, service: Service, tmp_path: Path) -> None:
     file = tmp_path / "service.toml"
     iotrial("live", *service.words("--plan", "--save", str(file)))
@@ -670,7 +708,7 @@ def test_a_saved_study_runs_like_any_other(state: Path, service: Service, tmp_pa
 
 
 def test_a_pilot_says_nothing_about_the_settings(state: Path, service: Service) -> None:
-    words = service.words("--pilot", "--blocks", "10", "--window", "6 s")
+    words = service.words("--pilot", "--blocks", "10", "--window", "2 s")
     done = iotrial("live", *words)
     assert "washout:" in done.stdout
     # Either may come of noise; what a pilot finds is tested where the truth is known.

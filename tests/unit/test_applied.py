@@ -33,7 +33,7 @@ from iotrial.lab.lock import Busy
 from iotrial.tune import watchdog
 from iotrial.tune.applied import FOLDER, Record, Records, apply, keep, revert
 from iotrial.tune.choice import Choice
-from iotrial.tune.machine import DRAFT
+from iotrial.tune.machine import DRAFT, Machine
 from iotrial.tune.places_to_keep import plan
 from values import replace
 
@@ -669,3 +669,13 @@ def test_an_apply_that_is_stopped_half_way_is_taken_back_in_time(
     finally:
         with suppress(ProcessLookupError):
             os.kill(stopped, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("path", ["/proc/sys/vm/swappiness", "/proc/self/mountinfo", "/proc/cpuinfo"])
+def test_a_kernel_file_is_read_whole(path: str) -> None:
+    """The kernel refuses to read a sysctl into a buffer of megabytes."""
+    content = Machine().read(path)
+    assert content is not None
+    assert content.split()[0] == Path(path).read_bytes().split()[0]
+    if path != "/proc/cpuinfo":  # which holds frequencies
+        assert content == Path(path).read_bytes()

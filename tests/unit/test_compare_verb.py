@@ -69,7 +69,7 @@ def test_without_a_store_packed_trials_are_compared(
     packed = str(stored.parent / "slow.iotrial")
     with pytest.raises(RequestError, match="no trials yet"):
         verb("compare", packed, "last")
-    with pytest.raises(RequestError, match="named twice"):
+    with pytest.raises(RequestError, match="is given twice"):
         verb("compare", packed, packed)
     assert not (tmp_path / "none.db").exists()
 
@@ -78,13 +78,13 @@ def test_without_a_store_packed_trials_are_compared(
     ("words", "wrong"),
     [
         (["1"], "two or more trials"),
-        (["1", "1"], "named twice"),
-        (["last", "2"], "named twice"),
-        ([SLOW[:12], "2"], "named twice"),
+        (["1", "1"], "is given twice"),
+        (["last", "2"], "is given twice"),
+        ([SLOW[:12], "2"], "is given twice"),
         (["1", "{packed}", "2"], "named twice"),
         (["1", "7"], "7"),
         (["1", "nowhere.iotrial"], "nowhere.iotrial"),
-        (["1", "2", "--json", "--markdown", "-"], "either Markdown or --json"),
+        (["1", "2", "--json", "--markdown", "-"], "--markdown and --json exclude each other"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(verb: Verb, stored: Path, words: list[str], wrong: str) -> None:
@@ -124,12 +124,12 @@ def test_the_summary_of_a_job_is_added_to_and_another_file_replaced_on_request(
     capsys.readouterr()
     verb("report", "1", "--markdown", "-")
     assert capsys.readouterr().out == other.read_text()
-    with pytest.raises(RequestError, match="either Markdown or --json"):
+    with pytest.raises(RequestError, match="--markdown and --json exclude each other"):
         verb("report", "1", "--markdown", "-", "--json")
 
 
 def test_a_run_refuses_two_documents_on_standard_output_before_it_begins(verb: Verb) -> None:
-    with pytest.raises(RequestError, match="either Markdown or --json"):
+    with pytest.raises(RequestError, match="--markdown and --json exclude each other"):
         verb("run", "files/permissions", "--markdown", "-", "--json")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iotrial.errors import RequestError
-from iotrial.knobs.machine import Sysctl
+from iotrial.knobs.sysctl import Sysctl
 from iotrial.lab import registry
 from iotrial.runner.quick_study import Wish, study_text
 from iotrial.runner.today import with_today

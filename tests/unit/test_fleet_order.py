@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import signal
+import subprocess
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,7 @@ from fleet_hosts import ORDER
 
 import program
 from iotrial.errors import RequestError, StoreError
+from iotrial.fleet import host
 from iotrial.fleet.cluster import ip_of
 from iotrial.fleet.host import Trial, error_in
 from iotrial.fleet.order import Order, Record, Scheduler, find_record, seed_of
@@ -96,6 +101,29 @@ def test_a_host_that_ran_another_trial_of_this_fleet_runs_no_second_one(state: P
     problem, left, packed = Trial(ASKED, lambda: True, lambda _: None, 1.0).run()
     assert "this fleet has run another trial here" in problem
     assert (left, packed) == (0, b"")
+
+
+def test_a_host_waits_no_longer_for_a_stopped_program_of_its_fleet_and_names_it(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program inherited the lock, and the worker that took it has died."""
+    monkeypatch.setattr(host, "_LONGEST_WAIT_S", 0.3)
+    folder = state / "fleet" / ASKED.fleet
+    folder.mkdir(parents=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        earlier = subprocess.Popen(["sleep", "60"], pass_fds=(lock.fileno(),))
+    earlier.send_signal(signal.SIGSTOP)
+    ending = threading.Timer(20, earlier.kill)
+    ending.start()
+    try:
+        problem, _, packed = Trial(ASKED, lambda: True, lambda _: None, 1.0).run()
+    finally:
+        ending.cancel()
+        earlier.kill()
+        earlier.wait()
+    assert f"held by process {earlier.pid} " in problem
+    assert packed == b""
 
 
 def test_a_damaged_store_of_a_fleet_is_said(state: Path) -> None:

@@ -23,9 +23,9 @@ from iotrial.guest import qemu
 from iotrial.guest.link import Link, described
 from iotrial.guest.protocols import DEFAULTS, PROTOCOLS, Protocol, Served, as_soon_as_it_can
 from iotrial.guest.share import Share
+from iotrial.knobs.knob import FileSelection, RunContext, WorkDraft
 from iotrial.lab import health, registry
 from iotrial.lab.disk import DiskPlace
-from iotrial.lab.knob import FileSelection, RunContext, WorkDraft
 from iotrial.lab.place import Place
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe
@@ -549,3 +549,7 @@ def test_the_rate_that_the_kernel_reports_is_read_with_its_prefix(shown: str, ra
     assert Link(LinkSpec(), *(cast("Target", end) for end in ends)).rate() == rate
     with pytest.raises(LabError, match="server: the link has no rate"):
         Link(LinkSpec(), *(cast("Target", Shaped(name)) for name in ("server", "client"))).rate()
+
+
+def test_the_knob_of_the_protocol_has_a_level_for_each_protocol() -> None:
+    assert tuple(PROTOCOLS) == registry.knob("nas.protocol").LEVELS

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from iotrial.errors import LabError
+from iotrial.guest import packages
 from iotrial.guest.packages import Packages
+from iotrial.lab.lock import Busy
 
 NAMES = """
 linux-image-6.1.0-47-cloud-amd64
@@ -123,3 +127,21 @@ def test_nothing_is_fetched_onto_a_disk_that_is_nearly_full(
     with pytest.raises(LabError, match="has 100 MiB free"):
         Packages(tmp_path / "guest").tree(["xfsprogs"])
     assert calls(log) == []
+
+
+def test_a_lock_that_stays_held_ends_the_wait_and_its_holder_is_named(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packages, "_LONGEST_WAIT_S", 0.3)
+    folder = tmp_path / "guest"
+    folder.mkdir()
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        holder = subprocess.Popen(["sleep", "30"], pass_fds=(lock.fileno(),))
+    try:
+        with pytest.raises(Busy, match=f"held by process {holder.pid} .*sleep 30"):
+            Packages(folder).tree(["fio"])
+    finally:
+        holder.kill()
+        holder.wait()
+    assert Packages(folder).tree(["fio"]).is_dir(), "once it is free, it is taken"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import program
 from iotrial.knobs.filesystem import MountOption
-from iotrial.knobs.machine import Sysctl
+from iotrial.knobs.sysctl import Sysctl
 from iotrial.runner.quick_study import known_settings, setting_of
 
 

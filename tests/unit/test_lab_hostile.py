@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from iotrial.errors import LabError, RequestError, TargetError
+from iotrial.knobs.kernel_file import KernelFileKnob
 from iotrial.lab import registry
 from iotrial.lab.journal import Entry
-from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.lab.target import Target, parse_mountinfo
 from iotrial.runner.planning import default_folder
 

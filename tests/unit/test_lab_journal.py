@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from iotrial.errors import LabError, TargetError
+from iotrial.knobs.knob import Undone
 from iotrial.lab.journal import Journal
-from iotrial.lab.knob import Undone
 from iotrial.lab.objects.device import LabProcess
 from iotrial.lab.objects.loop import LabLoop
 from iotrial.lab.restore import refuse_leftovers, restore

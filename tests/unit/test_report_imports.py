@@ -32,3 +32,14 @@ def test_importing_the_report_loads_no_template_library_and_rich_for_terminals_a
         == set()
     )
     assert loaded_after(f"{report}.render") == {"rich"}
+
+
+def test_the_report_and_the_declarations_of_knobs_import_nothing_of_the_lab() -> None:
+    program = (
+        "import sys, iotrial.report.document, iotrial.report.best, iotrial.report.safety\n"
+        "from iotrial.knobs.declaration import declarations\n"
+        "assert 'sysctl' in declarations()\n"
+        "print(*[m for m in sys.modules if m.startswith(('iotrial.lab', 'iotrial.guest', 'iotrial.probe'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

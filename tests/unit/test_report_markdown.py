@@ -47,7 +47,7 @@ def test_every_table_row_has_as_many_cells_as_its_head() -> None:
     of = study(question="Which?", treatment=factor("mode", ["0777", level], role=Role.TREATMENT))
     made = document([effect(Verdict.FASTER, 0.5, 0.4, 0.6, level=level, condition=CONDITIONS[0])], of=of)
     tables = re.findall(r"(?:^\|.*\n)+", markdown_report(made), flags=re.MULTILINE)
-    assert len(tables) == 2
+    assert tables
     for table in tables:
         assert len({row.replace(r"\|", "").count("|") for row in table.splitlines()}) == 1, table
     assert "<c>" not in "".join(tables)

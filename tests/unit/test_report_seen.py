@@ -72,7 +72,7 @@ def test_levels_that_do_not_agree_are_counted_by_their_verdicts() -> None:
         effect(Verdict.EQUIVALENT, 1.0, 0.99, 1.01, condition=CONDITIONS[3]),
     ]
     assert effects_sentence(document(mixed)) == (
-        "Of 4 intervals 2 are equivalent, 1 is left of 1 (faster) and 1 is right of 1 (slower); the widest interval is that "
+        "Intervals: 2 equivalent, 1 left of 1 (faster) and 1 right of 1 (slower); the widest interval is that "
         "of cache cold, size 4 KiB: 0.50 [0.40, 0.60]."
     )
 

@@ -10,6 +10,7 @@ from report_fixtures import CONDITIONS, SEED, all_equivalent, controls, document
 from rich.console import Console
 
 from iotrial.report.blocks import Column, Group, Report, Row, Table
+from iotrial.report.conditions import ConditionText
 from iotrial.report.document import Document
 from iotrial.report.evidence import EvidenceRow
 from iotrial.report.evidence_blocks import evidence_section
@@ -120,14 +121,14 @@ def test_what_moved_with_the_treatment_is_named() -> None:
 
 def test_what_was_counted_is_named_before_whatever_was_timed() -> None:
     made = document(all_equivalent()[:1])
-    row = replace(made.evidence[0], treatment="0444", moved="up")
+    row = replace(made.evidence[0], treatment="0444", moved="up", is_reference=False)
     named = [("read_p99", "s"), ("device_queue_time_synced", "s")]
     rows = [replace(row, metric=metric, unit=unit) for metric, unit in [*named, ("faults_minor", "1")]]
-    text = " ".join(printed(replace(made, evidence=tuple(rows)), width=400, full=True).split())
+    text = " ".join(printed(replace(made, evidence=tuple(rows)), width=400).split())
     assert text.index("minor page faults up") < text.index("read p99 up")
     assert text.index("minor page faults up") < text.index("up to the sync after the run up")
     rows = [replace(row, metric=metric) for metric in ("system_pages_dirtied", "read_p99", "faults_minor")]
-    text = " ".join(printed(replace(made, evidence=tuple(rows)), width=400, full=True).split())
+    text = " ".join(printed(replace(made, evidence=tuple(rows)), width=400).split())
     assert text.index("read p99 up") < text.index("system-wide: pages dirtied up")
 
 
@@ -197,60 +198,76 @@ def test_a_table_that_fits_is_in_one_part() -> None:
     assert sum(line.startswith("metric") for line in wide(3)) == 1
 
 
-def evidence_of(arms: int) -> list[str]:
-    """Return the lines of a table of two metrics under two conditions; the last letter of a treatment's name is its own."""
-    made = document(all_equivalent())
-    rows = [
-        EvidenceRow(
-            f"scheduler+noatime-{letter}",
-            condition,
-            metric,
-            "1",
-            value=100.0 + 10 * place,
-            low=0.0,
-            high=0.0,
-            runs=9,
-            is_response=False,
-            is_reference=not place,
-            moved="up" if place % 2 else None,
-        )
-        for condition in (made.effects[0].condition, made.effects[1].condition)
-        for metric in ("device_write_bytes_synced", "faults_minor")
-        for place, letter in enumerate("abcdefgh"[:arms])
-    ]
-    blocks = tuple(evidence_section(replace(made, evidence=tuple(rows))))
-    return plain_lines(Report("", "", "", blocks), width=80)
-
-
-@pytest.mark.parametrize("arms", [2, 4, 8])
-def test_each_part_of_evidence_on_many_treatments_has_the_reference_and_no_broken_number(arms: int) -> None:
-    lines = evidence_of(arms)
-    assert max(map(len, lines)) <= 80
-    heads = [place for place, line in enumerate(lines) if line.startswith("metric")]
-    names, values = "", []
-    for start, end in zip(heads, [*heads[1:], len(lines)], strict=True):
-        rule = next(place for place, line in enumerate(lines) if place > start and line.startswith("─"))
-        reference, *others = re.findall(r"noatime-(\w)", " ".join(lines[start:rule]))
-        assert reference == "a"
-        names += "".join(others)
-        rows = [line for line in lines[start:end] if line.startswith("  minor page faults ")]
-        assert len(rows) == 2  # one for each condition
-        first, *rest = re.findall(r"▲ \d+ \(× [\d.]+\)|\d+", rows[0])
-        assert first == "100"
-        values += rest
-    assert names == "bcdefgh"[: arms - 1]
-    assert (
-        values
-        == ["▲ 110 (× 1.10)", "120", "▲ 130 (× 1.30)", "140", "▲ 150 (× 1.50)", "160", "▲ 170 (× 1.70)"][
-            : arms - 1
-        ]
+def changed(number: int, condition: ConditionText) -> EvidenceRow:
+    """Return the row of a metric that rose from 100 at the reference to 100 + ``number``."""
+    return EvidenceRow(
+        "0444" if number else "0777",
+        condition,
+        "faults_minor",
+        "1",
+        value=100.0 + number,
+        low=0.0,
+        high=0.0,
+        runs=9,
+        is_response=False,
+        is_reference=not number,
+        moved="up" if number else None,
+        e_value=float(number),
     )
 
 
+def test_a_change_has_its_old_and_new_value_where_it_is_clearest() -> None:
+    made = document(all_equivalent())
+    places = [made.effects[0].condition, made.effects[1].condition]
+    rows = [
+        changed(number, place) for place, more in zip(places, (10, 30), strict=True) for number in (0, more)
+    ]
+    blocks = tuple(evidence_section(replace(made, evidence=tuple(rows))))
+    (line,) = [
+        one for one in plain_lines(Report("", "", "", blocks), width=140) if "minor page faults" in one
+    ]
+    assert re.split(r"  +", line) == [
+        "minor page faults", "0444", f"{places[1].text} and 1 more", "100", "▲ 130 (× 1.30)",
+    ]  # fmt: skip
+
+
+def test_metered_energy_is_never_left_out_for_counters() -> None:
+    made = document(all_equivalent())
+    place = made.effects[0].condition
+    metrics = [*(f"counter_{number}" for number in range(20)), "energy_metered"]
+    rows = [replace(changed(moved, place), metric=metric) for metric in metrics for moved in (0, 10)]
+    blocks = tuple(evidence_section(replace(made, evidence=tuple(rows))))
+    lines = [line for line in plain_lines(Report("", "", "", blocks), width=140) if "▲ 110" in line]
+    assert "energy, by the meter" in lines[0]
+
+
+def test_the_changes_that_are_left_out_are_counted() -> None:
+    made = document(all_equivalent())
+    place = made.effects[0].condition
+    metrics = [f"counter_{number}" for number in range(20)]
+    rows = [replace(changed(moved, place), metric=metric) for metric in metrics for moved in (0, 10)]
+    blocks = tuple(evidence_section(replace(made, evidence=tuple(rows))))
+    lines = plain_lines(Report("", "", "", blocks), width=140)
+    assert sum("▲ 110" in line for line in lines) == 12
+    assert "-  and 8 more changes (--json)" in lines
+
+
+@pytest.mark.parametrize("columns", [2, 4, 8])
+def test_each_part_of_a_wide_table_has_its_first_column_and_no_broken_number(columns: int) -> None:
+    numbers = [f"{place}110.5 MiB (x)" for place in range(columns)]
+    heads = (Column("metric", wide=True), *(Column(f"arm {place}", right=True) for place in range(columns)))
+    wide = Table(heads, (Group((Row(("minor page faults", *numbers)),)),))
+    lines = plain_lines(Report("", "", "", (wide,)), width=80)
+    assert max(map(len, lines)) <= 80
+    rows = [line for line in lines if "110.5 MiB" in line]
+    assert all(line.startswith("minor page") for line in rows)
+    assert [number for line in rows for number in re.findall(r"\d110\.5 MiB \(x\)", line)] == numbers
+
+
 def test_a_heading_that_is_too_long_is_broken_where_names_are_joined() -> None:
-    heads = (Column("metric", least=30), Column("data=writeback+commit=5", right=True, least=15))
+    heads = (Column("metric", wide=True), Column("data=writeback+commit=5", right=True))
     text = "x" * 60
-    lines = plain_lines(Report("", "", "", (Table(heads, (Group((Row((text, "1 s")),)),)),)), width=78)
+    lines = plain_lines(Report("", "", "", (Table(heads, (Group((Row((text, "1 s")),)),)),)), width=30)
     assert [line.split() for line in lines if "data" in line or "commit" in line] == [
         ["metric", "data=writeback+"],
         ["commit=5"],

@@ -13,9 +13,9 @@ from report_fixtures import CONDITIONS, document, effect, study
 import program
 from iotrial.cli.planned_changes import intent_lines
 from iotrial.knobs.declaration import Safety, consequence_of
+from iotrial.knobs.sysctl import Sysctl
 from iotrial.lab import registry
 from iotrial.lab.knobs.mount import MountOption
-from iotrial.lab.knobs.vm import Sysctl
 from iotrial.report.analysed import analysed
 from iotrial.report.comparing import compare
 from iotrial.report.comparison import cell_verdict, details

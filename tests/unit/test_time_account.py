@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,9 @@ from store_examples import filled
 
 from iotrial.report.document import Document
 from iotrial.report.jsonreport import report_json
-from iotrial.report.render import markdown_report
+from iotrial.report.render import html_report
+from iotrial.report.text import plain_lines
+from iotrial.report.trial_blocks import trial_report
 from iotrial.runner.time_account import Part, TimeAccount
 from iotrial.store import Store
 from iotrial.store.event_records import TIME_SPENT
@@ -112,14 +115,16 @@ def with_account(spent_s: dict[str, float]) -> Document:
 
 def test_a_report_has_a_table_whose_shares_are_of_the_sum_and_an_old_trial_has_none() -> None:
     new = with_account({"timed work": 30.0, "store": 10.0})
-    text = markdown_report(new)
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
-    assert ["timed work", "30.0", "75 %"] in cells
-    assert ["all", "40.0", "100 %"] in cells
+    cells = re.sub(r"<[^>]+>|\s", " ", html_report(new).partition("Where the time went")[2]).split()
+    assert " ".join(cells).startswith(
+        "part seconds share timed work 30.0 75 % store 10.0 25 % all 40.0 100 %"
+    )
     assert json.loads(json.dumps(report_json(new)))["trial"]["time_spent"] == {
         "timed work": 30.0,
         "store": 10.0,
     }
+    full = "\n".join(plain_lines(trial_report(new), width=100))
+    assert "Where the time went: timed work 75 %, store 25 %." in full
     old = with_account({})
-    assert "Where the time went" not in markdown_report(old)
+    assert "Where the time went" not in html_report(old)
     assert "time_spent" not in report_json(old)["trial"]

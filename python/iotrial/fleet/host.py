@@ -9,7 +9,6 @@ of the same fleet continues it.
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import io
 import json
 import os
@@ -26,7 +25,9 @@ from iotrial import __version__
 from iotrial.errors import IotrialError, RequestError
 from iotrial.fleet.order import Order
 from iotrial.lab.journal import Journal
+from iotrial.lab.lock import still_held, taken
 from iotrial.paths import state_folder
+from iotrial.polling import attempts
 from iotrial.store import Store
 from iotrial.store.connection import connect
 from iotrial.store.states import TrialState
@@ -37,6 +38,8 @@ Result = tuple[str, int, bytes]
 #: topic of a fleet's progress among Dask's events, before its id
 TOPIC = "iotrial-"
 _LOOKED_EVERY_S = 0.5
+#: for the program of an earlier task, which restores its settings when its worker dies
+_LONGEST_WAIT_S = 300.0
 _EXPECTED = (0, 3, 6)  # of ``iotrial run``: done, invalid, and without an answer
 _LIBC = ctypes.CDLL(None)  # loaded here, since nothing should be loaded between fork and exec
 _ending: set[str] = set()  # keys of tasks, in the worker's process
@@ -105,10 +108,13 @@ class Trial:
     def _run(self, lock: int) -> str:
         """Run the program; return what went wrong. It inherits the lock: if its worker is killed, the next task
         waits until it has restored everything."""
-        while not _locked(lock):
+        for _ in attempts(_LONGEST_WAIT_S, _LOOKED_EVERY_S):
+            if taken(lock):
+                break
             if not self._wanted():
                 return "its earlier process is still ending"
-            time.sleep(_LOOKED_EVERY_S)
+        else:
+            raise still_held(lock, self._folder / "lock", _LONGEST_WAIT_S)
         self._keep_order()
         state = self._state()
         if state in (TrialState.DONE, TrialState.INVALID) or not self._wanted():
@@ -218,13 +224,6 @@ def _left(*, alone: bool = True) -> int:
     journal = state_folder() / "journal"
     entries, damaged = Journal(journal).read() if journal.is_dir() else ((), ())
     return sum(alone or not entry.left_alone for entry in entries) + len(damaged)
-
-
-def _locked(descriptor: int) -> bool:
-    with suppress(BlockingIOError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    return False
 
 
 def _ends_with_its_parent() -> None:

@@ -14,13 +14,14 @@ from types import MappingProxyType
 from iotrial.errors import LabError
 from iotrial.guest import qemu
 from iotrial.guest.initramfs import Needs
+from iotrial.knobs.network import WIRE
 from iotrial.lab.target import Target
 from iotrial.polling import attempts
 from iotrial.study.model import LinkSpec
 from iotrial.units import format_bit_rate, format_duration
 
-#: the name of both cards in their guests, and their addresses
-WIRE, SERVER, CLIENT = "wire", "10.73.0.1", "10.73.0.2"
+#: the addresses of the cards
+SERVER, CLIENT = "10.73.0.1", "10.73.0.2"
 _PREFIX = 24
 #: the server's port on which the client marks the begin and end of its work
 MARKS = 7400

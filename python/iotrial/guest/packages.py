@@ -7,7 +7,6 @@ on this machine: the files are unpacked, and run in guests only.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -21,11 +20,15 @@ from functools import cached_property
 from pathlib import Path
 
 from iotrial.errors import LabError, MissingTool
+from iotrial.lab.lock import still_held, taken
+from iotrial.polling import attempts
 
 #: Debian's kernel package for virtual machines: few modules, but those that a guest needs
 _KERNEL = re.compile(r"linux-image-(\d+\.\d+(?:\.\d+)?)((?:-\d+)?(?:\+deb\d+)?)-cloud-(amd64|arm64)")
 _LEAST_FREE_BYTES = 1 << 30
 _NOTED = "kernels.json"
+#: for another process that fetches packages
+_LONGEST_WAIT_S = 900.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +203,12 @@ class Packages:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
+        """Hold the lock of the folder. Raises Busy if another process keeps it for ``_LONGEST_WAIT_S``."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        with (self._folder / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        path = self._folder / "lock"
+        with path.open("w") as lock:
+            if not any(taken(lock.fileno()) for _ in attempts(_LONGEST_WAIT_S, every_s=0.1)):
+                raise still_held(lock.fileno(), path, _LONGEST_WAIT_S)
             yield
 
 

@@ -19,6 +19,7 @@ from typing import ClassVar
 from iotrial.errors import LabError, TargetError
 from iotrial.guest.initramfs import Needs
 from iotrial.guest.link import CLIENT, SERVER
+from iotrial.knobs.network import NasExport
 from iotrial.lab.target import Target
 from iotrial.polling import attempts
 from iotrial.study import server
@@ -29,7 +30,6 @@ from iotrial.units import parse_size
 DEFAULTS: Mapping[str, str] = MappingProxyType(
     {"protocol": "nfs4", "export": "sync", "transfer": "default", "threads": "8"}
 )
-EXPORTS = ("sync", "async")
 #: passwd entry for rpcbind, which drops its privileges
 _USERS = "_rpc:x:101:65534::/run/rpcbind:/bin/false\n"
 _NFSD, _PIPES = "/proc/fs/nfsd", "/run/rpc_pipefs"
@@ -49,8 +49,6 @@ _FTP_OPTIONS = (
 )  # fmt: skip
 #: a line of /proc/net/tcp: a socket that listens on port 21
 _FTP_LISTENS = re.compile(r"^ *\d+: [0-9A-F]{8}:0015 [0-9A-F]{8}:0000 0A ", re.MULTILINE)
-#: placeholder in a command: with a path on the share after it, the URL of that file
-SHARE = "{share}"
 _WITHIN_S, _LOOKS_EVERY_S = 5.0, 0.02
 #: how long a disk that is served by iSCSI may take to appear
 _APPEARS_WITHIN_S = 20.0
@@ -187,7 +185,7 @@ class Nfs(Protocol):
             words = {
                 word for line in lines if line.startswith(what.folder) for word in re.split(r"[(),]", line)
             }
-            return " and ".join(sorted(words & set(EXPORTS))) or "nothing"
+            return " and ".join(sorted(words & set(NasExport.LEVELS))) or "nothing"
         return super().found(about, machine, client, what)
 
     def options(self) -> tuple[str, ...]:

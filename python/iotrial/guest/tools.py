@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 
-from iotrial.errors import LabError
+from iotrial.errors import LabError, MissingTool
 from iotrial.guest.cpio import Entry, File, Link
 
 #: the symbolic links of a merged-/usr system
@@ -67,10 +67,14 @@ class Tools:
 
     def _needed(self, path: Path) -> list[Path]:
         # imported here: only guests need it, and it would slow down every command that loads the knobs
-        from elftools.common.exceptions import ELFError
-        from elftools.elf.dynamic import DynamicSection
-        from elftools.elf.elffile import ELFFile
-        from elftools.elf.segments import InterpSegment
+        try:
+            from elftools.common.exceptions import ELFError
+            from elftools.elf.dynamic import DynamicSection
+            from elftools.elf.elffile import ELFFile
+            from elftools.elf.segments import InterpSegment
+        except ModuleNotFoundError as error:
+            hint = "pip install 'iotrial[guest]'"
+            raise MissingTool("a guest needs the Python package pyelftools", hint=hint) from error
 
         with path.open("rb") as file:
             try:

@@ -1,1 +1,1 @@
-"""The declarations of all knobs: values, scope, neutral value and safety. They need no lab."""
+"""All knobs by subsystem: values, scope, neutral value, safety, and how each is read, set and put back."""

@@ -1,7 +1,7 @@
 """The declaration of a knob: its name, what it sets and when, its values, and what they do to the safety of data.
 
-The modules of this package declare all knobs. ``iotrial.lab.knobs`` holds the code that applies them. A report needs only
-the declarations, on a machine that has no lab.
+The modules of this package declare all knobs, most with the code that applies them (``Knob``); ``iotrial.lab.knobs`` holds
+the rest of that code. A report reads them on a machine that has no lab.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ So residency is supporting evidence only.
 from __future__ import annotations
 
 from iotrial.errors import RequestError, UnsupportedLevel
-from iotrial.lab.knob import RunContext, a_lab
+from iotrial.knobs.knob import RunContext, a_lab
 from iotrial.stats.voids import Void
 
 ON_A_DISK = ("cold-files", "cold-data", "cold-system", "warm", "as-is")

@@ -12,11 +12,11 @@ from typing import Unpack
 from uuid import uuid4
 
 from iotrial.errors import IotrialError, LabError, TargetError
+from iotrial.knobs.knob import Undone
 from iotrial.lab import guard
 from iotrial.lab.disk import DiskOptions, DiskPlace
 from iotrial.lab.filesystem import Filesystem
 from iotrial.lab.journal import Entry, Journal
-from iotrial.lab.knob import Undone
 from iotrial.lab.objects.device import LabDevice, mark
 from iotrial.lab.objects.loop import LabLoop
 from iotrial.lab.target import Target

@@ -15,9 +15,9 @@ from typing import Required, TypedDict
 
 from iotrial.errors import LARGER_LAB, LabError, MissingTool, NoSpace, RequestError, TargetError
 from iotrial.guest.share import Share
+from iotrial.knobs.knob import a_lab
 from iotrial.lab.filesystem import FILESYSTEMS, Filesystem
 from iotrial.lab.journal import Journal
-from iotrial.lab.knob import a_lab
 from iotrial.lab.log_device import INTERNAL, LogPlace
 from iotrial.lab.machine.others import users_of
 from iotrial.lab.place import FULL, Place

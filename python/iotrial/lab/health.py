@@ -10,9 +10,9 @@ import errno
 import os
 
 from iotrial.errors import LabError, TargetError
+from iotrial.knobs.knob import FileSelection
 from iotrial.lab.disk import DiskPlace
 from iotrial.lab.in_place import InPlace
-from iotrial.lab.knob import FileSelection
 from iotrial.lab.place import Place
 
 #: errors of a file system that has shut down or lost its disk

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Unpack
 
+from iotrial.knobs.knob import RunContext, WorkDraft
 from iotrial.lab.disk import DiskOptions, DiskPlace
 from iotrial.lab.journal import Journal
-from iotrial.lab.knob import RunContext, WorkDraft
 from iotrial.lab.loop_image import LoopImage
 from iotrial.lab.simulated_disk import WriteLogging
 from iotrial.lab.target import Target

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from iotrial.errors import LabError, RequestError, TargetError
+from iotrial.knobs.block import BACKING
 from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.objects.path import LabPath
 from iotrial.lab.place import FileSet, Place
@@ -100,10 +101,6 @@ def _holding(mount: MountInfo, devices: list[str], number: str, sys: Path) -> Ho
     queues = dict.fromkeys(queue for device in devices for queue in _queues(device, sys, 0))
     whole = whole_disk(sys / "class" / "block" / first).name
     return Holding(mount, first, whole, tuple(queues), number, own or (f"/sys/block/{whole}",))
-
-
-#: where the kernel lists the backing devices of mounts: read-ahead and share of dirty pages
-BACKING = "/sys/class/bdi/"
 
 
 def _own_backing(mount: MountInfo, devices: list[str], number: str, sys: Path) -> tuple[str, ...]:

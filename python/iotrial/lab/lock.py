@@ -117,6 +117,24 @@ class MachineLock:
             self._descriptor = None
 
 
+def taken(descriptor: int) -> bool:
+    """Take an open file's lock if it is free, without waiting; return whether it is held now."""
+    with suppress(BlockingIOError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
+def still_held(descriptor: int, path: Path, after_s: float) -> Busy:
+    """Return the error for a lock that another process has kept all the time; ``after_s``: seconds waited."""
+    holder = _holder(os.fstat(descriptor), any_mode=True) or Holder(0)
+    return Busy(
+        f"lock {path}: waited {after_s:.0f} s, held by {holder}",
+        hint="stop that process, or wait for it",
+        holder=holder,
+    )
+
+
 def is_held(path: Path | None = None) -> bool:
     """Return whether somebody conducts a trial on this machine now, as far as the kernel shows; with ``path``, whether that
     lock is held.

@@ -9,8 +9,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
+from iotrial.knobs.knob import Undone
 from iotrial.lab.journal import Entry, Journal
-from iotrial.lab.knob import Undone
 from iotrial.lab.target import Target
 
 

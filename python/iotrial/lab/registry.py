@@ -1,5 +1,4 @@
-"""Finds every knob in ``iotrial.lab.knobs`` and every object in ``iotrial.lab.objects``. To add one, add a module (or a
-class) there."""
+"""Finds all knobs and all kinds of lab objects. To add one, add it to ``iotrial.knobs`` or ``iotrial.lab.objects``."""
 
 from __future__ import annotations
 
@@ -8,10 +7,8 @@ from functools import cache
 import iotrial.lab.knobs
 import iotrial.lab.objects
 from iotrial.errors import RequestError, UnknownName, unknown
-from iotrial.knobs.block import DeviceFile
 from iotrial.knobs.declaration import declarations, named_classes
-from iotrial.lab.knob import Knob
-from iotrial.lab.knobs.block_queue import DeviceFileKnob
+from iotrial.knobs.knob import Knob
 from iotrial.lab.object import LabObject
 from iotrial.study.model import Setting
 
@@ -19,8 +16,8 @@ from iotrial.study.model import Setting
 @cache
 def knobs() -> dict[str, Knob]:
     """Return all knobs by name."""
-    rows = {row.name: DeviceFileKnob(row) for row in declarations().values() if isinstance(row, DeviceFile)}
-    return dict(sorted({**named_classes(iotrial.lab.knobs, Knob), **rows}.items()))  # type: ignore[type-abstract]
+    whole = {name: found for name, found in declarations().items() if isinstance(found, Knob)}
+    return dict(sorted({**whole, **named_classes(iotrial.lab.knobs, Knob)}.items()))  # type: ignore[type-abstract]
 
 
 @cache

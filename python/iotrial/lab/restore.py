@@ -7,9 +7,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from iotrial.errors import IotrialError, LabError
+from iotrial.knobs.knob import TakenError, Undone
 from iotrial.lab import host, registry
 from iotrial.lab.journal import LEFT_ALONE, Entry, Journal
-from iotrial.lab.knob import TakenError, Undone
 from iotrial.lab.objects.device import LabDevice, LabProcess
 from iotrial.lab.objects.loop import LabLoop
 from iotrial.lab.objects.path import LabPath

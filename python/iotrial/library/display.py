@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from iotrial.report.html import environment
 from iotrial.report.markdown import escaped
 from iotrial.report.notation import elided
 from iotrial.terminal import escape
@@ -114,4 +113,6 @@ def _markdown(card: Card) -> Iterator[str]:
 
 @cache
 def _template() -> Template:
+    from iotrial.report.html import environment  # charts need numpy, a list of studies does not
+
     return environment("iotrial.library", shown=escape).get_template("card.html.j2")

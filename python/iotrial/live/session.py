@@ -12,10 +12,10 @@ from __future__ import annotations
 from iotrial.design.model import Arm, Condition
 from iotrial.errors import RequestError
 from iotrial.knobs.block import BlockScheduler
+from iotrial.knobs.knob import RunContext, TakenError
 from iotrial.lab import host, registry
 from iotrial.lab.in_place import InPlace
 from iotrial.lab.journal import Entry
-from iotrial.lab.knob import RunContext, TakenError
 from iotrial.lab.knobs.mount import MountAtime, MountOption
 from iotrial.lab.machine.others import suspects
 from iotrial.lab.place import Place

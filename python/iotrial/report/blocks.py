@@ -72,16 +72,13 @@ def plain(cell: Cell, view: View) -> str:
 class Column:
     """One column. ``right``: numbers, aligned to the right; ``wide``: text that may wrap.
 
-    A table that is too wide for a terminal is printed in parts. ``least``: the narrowest width in which the column is easy
-    to read (0: none is declared). ``kept``: every part repeats the column, as it does the first one.
+    A table that is too wide for a terminal is printed in parts, each with the first column.
     """
 
     name: str
     right: bool = False
     wide: bool = False
     view: View = View.ALL
-    least: int = 0
-    kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +113,7 @@ class Table:
     """A table, with ``note`` below it.
 
     ``noun`` is the name of its rows when some are omitted. ``whole``: a group is kept or omitted as a unit, and
-    ``noun`` counts groups.
+    ``noun`` counts groups. ``most`` is the most rows in text (0: as the renderer allows).
     """
 
     columns: tuple[Column, ...]
@@ -125,6 +122,7 @@ class Table:
     note: str = ""
     noun: str = "row"
     whole: bool = False
+    most: int = 0
     view: View = View.ALL
 
     @property

@@ -144,11 +144,7 @@ def _counted(rows: Sequence[EffectRow]) -> str:
         return f"{'Both' if len(rows) == 2 else f'All {len(rows):,}'} intervals are {largest[0][0]}"
     if len(rows) == 1:
         return f"The interval is {largest[0][0]}"
-    return f"Of {len(rows):,} intervals {joined(f'{number:,} {_are(number)} {words}' for words, number in largest)}"
-
-
-def _are(number: int) -> str:
-    return "is" if number == 1 else "are"
+    return f"Intervals: {joined(f'{number:,} {words}' for words, number in largest)}"
 
 
 def _widest(rows: Sequence[EffectRow]) -> str:

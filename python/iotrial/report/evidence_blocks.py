@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from iotrial.report.blocks import (
     Block,
@@ -16,7 +15,6 @@ from iotrial.report.blocks import (
     Table,
     View,
     Words,
-    plain,
     table,
 )
 from iotrial.report.document import Document
@@ -40,6 +38,9 @@ _LEVEL_LEDE = (
     "activity on the machine."
 )
 _MOST_ON_SCREEN = 3
+_ENERGY = "energy"
+#: changes in the table; the rest is folded on a page
+_MOST_CHANGES = 12
 #: most conditions with a list of requests
 _MOST_CONDITIONS = 3
 #: with fewer requests, their times are not shown
@@ -53,36 +54,39 @@ _KINDS = {
     "other": ("other", "others"),
 }
 _LONGEST_ARM = 24
-#: widths below which a terminal shows a table of medians in parts: of names of metrics, and of values at least and at most
-_LEAST_METRIC = 25
-_LEAST_VALUE, _MOST_VALUE = len("strictatime"), len("▲ 12.5 MiB (× 4.96)")
 
 
 def evidence_notes(document: Document) -> Iterator[Note]:
     """Yield what else changed, and the requests to the device, in words."""
-    if document.evidence and (changes := _changes(document)):
-        yield Note(_in_words(document, changes, _MOST_ON_SCREEN), "Evidence", view=View.TEXT)
+    if changes := _changes(document):
+        texts = [
+            f"{words_of(metric)} {way} with {escape(treatment)}"
+            for metric, way, treatment, _ in list(changes)[:_MOST_ON_SCREEN]
+        ]
+        more = f" and {len(changes) - _MOST_ON_SCREEN} more" if len(changes) > _MOST_ON_SCREEN else ""
+        yield Note(f"{', '.join(texts)}{more}", "Evidence", view=View.SHORT)
     for words in _requests(document):
         yield Note(words, "Requests", view=View.FULL)
 
 
-def _changes(document: Document) -> Counter[tuple[str, str, str]]:
-    """Count what changed with the treatment, without the primary responses: metric, direction and arm."""
+def _changes(document: Document) -> dict[tuple[str, str, str, str], list[EvidenceRow]]:
+    """Return what changed with the treatment, without the primary responses: its rows, one for each condition.
+
+    Keys are metric, direction, treatment and group. Energy is first, since it is a cost of its own. Then counters: they say
+    more about the mechanism than other timings, and system-wide metrics say less; what changed in more conditions is first.
+    """
     primary = {row.effect.response for row in document.primary}
-    return Counter(
-        (row.metric, row.moved, row.treatment)
-        for row in document.evidence
-        if row.moved and row.metric not in primary
-    )
-
-
-def _in_words(document: Document, changes: Counter[tuple[str, str, str]], most: int) -> str:
+    found: dict[tuple[str, str, str, str], list[EvidenceRow]] = {}
+    for row in document.evidence:
+        if row.moved and not row.is_reference and row.metric not in primary:
+            found.setdefault((row.metric, row.moved, row.treatment, row.group), []).append(row)
     timed = {row.metric for row in document.evidence if row.unit in TIME_UNITS}
-    # counters reveal more about the mechanism than other timings, and system-wide metrics reveal less
-    ordered = sorted(changes, key=lambda key: (is_system_wide(key[0]), key[0] in timed, -changes[key]))
-    texts = [f"{words_of(metric)} {way} with {escape(arm)}" for metric, way, arm in ordered]
-    more = f" and {len(texts) - most} more" if len(texts) > most else ""
-    return f"{', '.join(texts[:most])}{more}"
+
+    def rank(key: tuple[str, str, str, str]) -> tuple[bool, bool, bool, int]:
+        metric = key[0]
+        return not metric.startswith(_ENERGY), is_system_wide(metric), metric in timed, -len(found[key])
+
+    return {key: found[key] for key in sorted(found, key=rank)}
 
 
 def _requests(document: Document) -> Iterator[str]:
@@ -119,36 +123,32 @@ def _requested(rows: Mapping[str, EvidenceRow]) -> str:
 
 
 def evidence_section(document: Document) -> Iterator[Section]:
-    """Yield the table of what changed, with all other medians folded; by level if treatments are too many for columns."""
+    """Yield the table of what changed, with everything else folded."""
     if not document.evidence:
         return
     by_level = arms_are_rows(document.trial.header.study)
-    notes = tuple(Note(f"{capitalised(escape(why))}.", view=View.PAGE) for why in document.data.not_accounted)
     lede = (_LEVEL_LEDE if by_level else _MEDIANS_LEDE).format(alpha=percent(document.trial.header.alpha))
     if not by_level and (document.data.calls or document.data.requests):
         lede += _ACCOUNTED
-    every = {(row.condition.key, row.metric) for row in document.evidence}
-    moved = {(row.condition.key, row.metric) for row in document.evidence if row.moved}
-    changed = [row for row in document.evidence if (row.condition.key, row.metric) in moved]
-    found = _changed_levels(document.evidence) if by_level else _medians(changed)
-    blocks: list[Block] = [found if moved else Note("No change was shown."), *notes]
-    if same := len(every) - len(moved):
-        blocks.append(
-            Note(f"{counted(same, 'value')} without a change shown (--json has all)", view=View.FULL)
-        )
-        if not by_level:
-            others = [row for row in document.evidence if (row.condition.key, row.metric) not in moved]
-            title = f"Without a change shown ({same})"
-            blocks.append(Section(title, (_medians(others),), folded=True, view=View.PAGE))
+    changes = list(_changes(document).values())
+    blocks: list[Block] = [_changed(document, changes[:_MOST_CHANGES])] if changes else []
+    if (left := len(changes) - _MOST_CHANGES) > 0:
+        blocks.append(Note(f"and {counted(left, 'more change')} (--json)", tone="dim", view=View.FULL))
+    if not changes:
+        blocks.append(Note("No change was shown."))
+    blocks += [Note(f"{capitalised(escape(why))}.", view=View.PAGE) for why in document.data.not_accounted]
+    if not by_level:
+        title = f"All medians ({len({(row.condition.key, row.metric) for row in document.evidence})})"
+        blocks.append(Section(title, (_medians(document.evidence),), folded=True, view=View.PAGE))
+    elif len(changes) > _MOST_CHANGES:
+        title = f"All changes ({len(changes)})"
+        blocks.append(Section(title, (_changed(document, changes),), folded=True, view=View.PAGE))
     yield Section("Evidence: what else changed", tuple(blocks), id="evidence", lede=lede, view=View.LONG)
 
 
 def _medians(evidence: Sequence[EvidenceRow]) -> Table:
-    """Build a table by condition with one row per metric and one column per treatment. What changed is marked.
-
-    If a terminal is too narrow for all treatments, each part of the table has the reference again.
-    """
-    arms = {row.treatment: row.is_reference for row in evidence}
+    """Build a table by condition with one row per metric and one column per treatment. What changed is marked."""
+    arms = list(dict.fromkeys(row.treatment for row in evidence))
     by_condition: dict[str, dict[str, dict[str, EvidenceRow]]] = {}
     for row in evidence:
         by_condition.setdefault(row.condition.text, {}).setdefault(row.metric, {})[row.treatment] = row
@@ -159,11 +159,8 @@ def _medians(evidence: Sequence[EvidenceRow]) -> Table:
             rank = int(not any(row.moved for row in by_arm.values()))
             rows.append(Row((words_of(metric), *(_median(by_arm, arm) for arm in arms)), rank))
         groups.append(Group(tuple(rows), condition))
-    columns = [Column("metric", wide=True, least=_LEAST_METRIC)]
-    for place, (arm, is_reference) in enumerate(arms.items(), start=1):
-        longest = max(len(plain(row.cells[place], View.TEXT)) for group in groups for row in group.rows)
-        least = min(max(longest, _LEAST_VALUE), _MOST_VALUE)
-        columns.append(Column(elided(escape(arm), _LONGEST_ARM), right=True, least=least, kept=is_reference))
+    columns = [Column("metric", wide=True)]
+    columns += [Column(elided(escape(arm), _LONGEST_ARM), right=True) for arm in arms]
     return Table(tuple(columns), tuple(groups))
 
 
@@ -181,16 +178,22 @@ def _marked(row: EvidenceRow, way: str, reference: float | None) -> Words:
     return Words(f"{'▲' if way == 'up' else '▼'} {amount(row.value, row.unit, relative_to=reference)}", way)
 
 
-def _changed_levels(evidence: Sequence[EvidenceRow]) -> Table:
-    """Build a table of only what changed: metric, setting, and the values at the reference and at the level."""
-    references: dict[tuple[str, str, str], EvidenceRow] = {}
+def _changed(document: Document, changes: Iterable[Sequence[EvidenceRow]]) -> Table:
+    """Build a table of changes: the values at the reference and at the setting, where the change is clearest."""
+    before = {
+        (row.condition.key, row.metric, row.group): row for row in document.evidence if row.is_reference
+    }
+    several = len({row.condition.key for row in document.evidence}) > 1
     rows: list[tuple[Cell, ...]] = []
-    for row in evidence:
-        key = (row.condition.key, row.metric, row.group)
-        if row.is_reference:
-            references[key] = row
-        elif row.moved is not None and (reference := references.get(key)) is not None:
-            at_level = _marked(row, row.moved, reference.value)
-            before = amount(reference.value, reference.unit)
-            rows.append((row.condition.text, words_of(row.metric), escape(row.treatment), before, at_level))
-    return table(("~condition", "~metric", "~setting", ">at the reference", ">at the level"), rows)
+    for found in changes:
+        row = max(found, key=lambda one: one.e_value)
+        reference = before.get((row.condition.key, row.metric, row.group))
+        old, known = (
+            ("–", None) if reference is None else (amount(reference.value, reference.unit), reference.value)
+        )
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        place = (f"{row.condition.text}{more}",) * several
+        new = _marked(row, row.moved or "", known)
+        rows.append((words_of(row.metric), escape(row.treatment), *place, old, new))
+    columns = ("~metric", "~setting", *("~condition",) * several, ">at the reference", ">at the setting")
+    return table(columns, rows)

@@ -40,6 +40,7 @@ from iotrial.report.phrases import (
     span_ends,
     statement,
     still_possible,
+    without_interval,
 )
 from iotrial.report.slow_runs import covers_typical
 from iotrial.stats.model import QUIET, Conclusion, Effect, Verdict
@@ -50,7 +51,6 @@ from iotrial.terminal import escape
 _TOO_WIDE = "budget_spent"
 _MOST_CLAUSES = 2
 _MOST_LABELS = 3
-_INTERVAL = re.compile(r" \[[^\[\]]*\]")
 #: the beginning of a size in words that is not needed where the level is named before
 _VERB = re.compile(r"^(?:it (?:takes|is|reaches) (?:an? )?|by )")
 _EQUIVALENT_WORDS = {Conclusion.EQUIVALENT.words, Conclusion.EQUIVALENT_TYPICALLY.words}
@@ -225,11 +225,6 @@ def _most(effects: Sequence[Effect], conditions: Conditions, *, named: bool = Tr
     most = max(loud, key=lambda one: (not one.conclusion.probable, strength(one)))
     size = effect_of(most) if named else _VERB.sub("", size_in_words(most))
     return f"; most: {without_interval(size)}{conditions.of_effect(most).behind}"
-
-
-def without_interval(text: str) -> str:
-    """Return a size in words without the interval in brackets."""
-    return _INTERVAL.sub("", text)
 
 
 def _inside(effects: Sequence[Effect]) -> bool:

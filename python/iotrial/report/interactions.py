@@ -34,6 +34,7 @@ from iotrial.report.phrases import (
     reason_in_words,
     response_name,
     size_of,
+    without_interval,
 )
 from iotrial.stats.contrast import usable
 from iotrial.stats.model import QUIET, Conclusion, Effect, ObservedBlock
@@ -383,20 +384,23 @@ def split_span(split: Split, where: str) -> str:
     main, other = split.main, label(split.other)
     ordered = sorted(split.cells, key=lambda cell: cell[1].value or 0.0)
     ends = sorted((ordered[0], ordered[-1]), key=lambda cell: -_strength(cell[1]))
-    least, most = (
-        f"{cell_size(one).partition(' [')[0]} with {named_level(other, label(at))}" for at, one in ends
-    )
+    least, most = (f"{cell_size(one, brief=True)} with {named_level(other, label(at))}" for at, one in ends)
     name = named_level(label(main.factor), label(main.level))
     return f"{name} vs {label(main.reference)}{where}: {least} to {most}"
 
 
-def cell_size(one: Effect) -> str:
-    """Return the effect in one cell, with its interval if it has one: "-22 % [-30, -12]", "34 times as fast", "+3.2 ms"."""
+def cell_size(one: Effect, *, brief: bool = False) -> str:
+    """Return the effect in one cell, with its interval if it has one: "-22 % [-30, -12]", "34 times as fast", "+3.2 ms".
+
+    ``brief``: without the interval, and without the word that it is undecided.
+    """
     if one.low is not None or one.high is not None:
+        if brief:
+            return without_interval(size_of(one))
         return f"{size_of(one)}{f', {one.conclusion.words}' if one.conclusion.open else ''}"
     value = one.value or 0.0
     if one.scale is not Scale.LOG:
-        return f"{'+' if value > 0 else ''}{interval_of(one, (value, None, None)).partition(' [')[0]}"
+        return f"{'+' if value > 0 else ''}{without_interval(interval_of(one, (value, None, None)))}"
     if 0.5 < value < 2.0:
         return f"{(value - 1.0) * 100.0:+.{0 if abs(value - 1.0) >= 0.0995 else 1}f} %"
     (number, _, _), what = in_times(one)

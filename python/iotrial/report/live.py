@@ -34,7 +34,7 @@ from rich.text import Text
 
 from iotrial.report.conditions import EVERYWHERE
 from iotrial.report.notation import counted, elided, percent, quantity
-from iotrial.report.phrases import VERDICT_STYLES, interval_title
+from iotrial.report.phrases import VERDICT_STYLES, interval_title, without_interval
 from iotrial.report.progress import GOING_ON, EffectLine, Progress, WindowLine
 from iotrial.study.model import Scale
 from iotrial.terminal import escape
@@ -441,7 +441,7 @@ def _numbers(line: EffectLine) -> str:
     """Format an unbounded interval briefly: nearly every line begins with one, and the columns should not jump."""
     if line.low is not None or line.high is not None:
         return line.numbers
-    return f"{line.numbers.partition(' [')[0]} […, …]"
+    return f"{without_interval(line.numbers)} […, …]"
 
 
 def _numbers_title(lines: Sequence[EffectLine]) -> str:

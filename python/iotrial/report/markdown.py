@@ -101,7 +101,7 @@ def table_lines(table: Table, view: View = View.FULL) -> Iterator[str]:
         yield from (f"**{escaped(table.title)}**", "")
     yield table_row(*(table.columns[place].name for place in columns))
     yield "|" + "".join("---:|" if table.columns[place].right else "---|" for place in columns)
-    groups, left = table.cut(_MOST_ROWS)
+    groups, left = table.cut(table.most or _MOST_ROWS)
     for group in groups:
         if group.title:
             yield f"| **{escaped(group.title)}** |" + " |" * (len(columns) - 1)

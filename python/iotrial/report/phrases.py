@@ -7,6 +7,7 @@ faster", since its meaning is ambiguous. The words of the verdict are those of t
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from enum import StrEnum
 
@@ -27,6 +28,7 @@ from iotrial.study.model import MEAN, TYPICAL, Better, Scale
 from iotrial.terminal import escape
 
 _LONGEST_LABEL = 48
+_INTERVAL = re.compile(r" \[[^\[\]]*\]")
 #: after a direction if the size may be below the margin
 SIZE_OPEN = ", size open"
 #: from this ratio of its ends on, an interval may say too little on the size of an effect
@@ -94,6 +96,11 @@ def kind_of(effect: Effect) -> Kind:
 def null_value(effect: Effect) -> float:
     """Return the value that means no effect: 1 for a ratio, 0 for a difference."""
     return 1.0 if effect.scale is Scale.LOG else 0.0
+
+
+def without_interval(text: str) -> str:
+    """Return a size in words without the interval in brackets."""
+    return _INTERVAL.sub("", text)
 
 
 def interval(effect: Effect) -> str:

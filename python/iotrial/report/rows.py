@@ -23,7 +23,7 @@ from iotrial.report.interactions import (
     verdict_word,
 )
 from iotrial.report.notation import capitalised, named_level
-from iotrial.report.phrases import effect_sentence, interval, label
+from iotrial.report.phrases import effect_sentence, interval, label, without_interval
 from iotrial.report.risks import risk_of
 from iotrial.report.safety import NO_RISKS, Risks, risks_of
 from iotrial.report.sentences import carry_over_sentences, control_sentence
@@ -36,25 +36,14 @@ from iotrial.terminal import escape
 
 
 @dataclass(frozen=True, slots=True)
-class CellRow:
-    """The effect of an ``EffectRow`` at the level ``at`` of the factor ``other``: name, its size, and both typical values."""
-
-    other: str
-    at: str
-    effect: Effect
-    name: str
-    size: str
-    typical: tuple[Typical | None, Typical | None]
-
-
-@dataclass(frozen=True, slots=True)
 class EffectRow:
     """One effect with its condition and its sentence.
 
     ``comparison`` and ``verdict`` are the words for a table. ``at_levels`` holds, for an interaction, either factor's
     effect at both levels of the other. ``aliases`` describes what the design cannot distinguish it from. ``risk`` names
     the level that puts data at risk. ``typical`` is the response at the level and at the reference. ``cells``:
-    the effect at each level of another factor, where its average describes none of them.
+    the effect at each level of another factor, where its average describes none of them; ``at`` is a cell's other factor
+    and its level.
     """
 
     effect: Effect
@@ -66,7 +55,8 @@ class EffectRow:
     aliases: str = ""
     risk: str = ""
     typical: tuple[Typical | None, Typical | None] = (None, None)
-    cells: tuple[CellRow, ...] = ()
+    cells: tuple[EffectRow, ...] = ()
+    at: tuple[str, str] | None = None
 
     @property
     def answers(self) -> tuple[Effect, ...]:
@@ -75,20 +65,20 @@ class EffectRow:
 
     @property
     def own_cells(self) -> tuple[EffectRow, ...]:
-        """The cells that have an interval and a verdict, as rows of their own."""
-        return tuple(
-            replace(
-                self,
-                effect=cell.effect,
-                sentence=effect_sentence(cell.effect, margin=cell.effect.margin),
-                comparison=f"{self.comparison} {cell.name}",
-                verdict=verdict_word(cell.effect),
-                typical=cell.typical,
-                cells=(),
-            )
-            for cell in self.cells
-            if cell.effect.kind == "cell"
-        )
+        """The cells that have an interval and a verdict."""
+        return tuple(cell for cell in self.cells if cell.effect.kind == "cell")
+
+    @property
+    def name(self) -> str:
+        """Of a cell, where it holds: "with age on"; else empty."""
+        return f"with {named_level(*map(escape, self.at))}" if self.at is not None else ""
+
+    @property
+    def size(self) -> str:
+        """The effect with its interval, or without if it has none."""
+        size = interval(self.effect)
+        unbounded = self.effect.low is None and self.effect.high is None
+        return without_interval(size) if unbounded else size
 
     @property
     def place(self) -> str:
@@ -199,20 +189,18 @@ def effect_rows(
             sentence = f"{span_sentence(effect, conditions)}."
         means = adjusted.get((condition.key, effect.response))
         word = "average, see below" if one is not None else verdict_word(effect) + more_slow_runs(effect)
-        rows.append(
-            EffectRow(
-                effect,
-                condition,
-                sentence,
-                comparison(effect, study),
-                word + partners.get(id(original), ""),
-                at_levels(effect, study, means) if crossed else (),
-                aliases_in_words(effect),
-                risk_of(effect, risks, measured),
-                _typical(effect, condition.key, typical),
-                () if one is None else tuple(_cells(one, condition.key, typical)),
-            )
+        row = EffectRow(
+            effect,
+            condition,
+            sentence,
+            comparison(effect, study),
+            word + partners.get(id(original), ""),
+            at_levels(effect, study, means) if crossed else (),
+            aliases_in_words(effect),
+            risk_of(effect, risks, measured),
+            _typical(effect, condition.key, typical),
         )
+        rows.append(row if one is None else replace(row, cells=tuple(_cells(row, one, typical))))
 
     def rank(row: EffectRow) -> tuple[object, ...]:
         effect = row.effect
@@ -238,12 +226,18 @@ def _typical(
     return values.at(key, effect, effect.level, at), values.at(key, effect, effect.reference, at)
 
 
-def _cells(one: Split, key: str, values: TypicalValues | None) -> Iterator[CellRow]:
-    for at, effect in one.cells:
-        name = f"with {named_level(escape(one.other), escape(at))}"
-        size = interval(effect)
-        size = size.partition(" [")[0] if effect.low is None and effect.high is None else size
-        yield CellRow(one.other, at, effect, name, size, _typical(one.main, key, values, (one.other, at)))
+def _cells(row: EffectRow, one: Split, values: TypicalValues | None) -> Iterator[EffectRow]:
+    for level, effect in one.cells:
+        at = (one.other, level)
+        cell = replace(
+            row,
+            effect=effect,
+            sentence=effect_sentence(effect, margin=effect.margin),
+            verdict=verdict_word(effect),
+            typical=_typical(one.main, row.condition.key, values, at),
+            at=at,
+        )
+        yield replace(cell, comparison=f"{row.comparison} {cell.name}")
 
 
 def control_rows(controls: Sequence[Control], conditions: Conditions) -> Iterator[ControlRow]:

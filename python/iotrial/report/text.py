@@ -51,7 +51,7 @@ _JOINED = re.compile(r".+?(?:[-+=,:/ ]+|$)")
 #: of a command: quoted blanks do not end it
 _WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*"|['"])+""")
 _NARROWEST = 12
-#: a table with narrower columns is printed in parts, unless the columns declare another width
+#: a table with narrower columns is printed in parts
 _LEGIBLE = 8
 _STYLES = {
     **VERDICT_STYLES,
@@ -119,7 +119,7 @@ class _Printer:
                 yield Text(block.title, style="bold")
                 yield from self._full(block.blocks, listed=True)
             elif isinstance(block, Table):
-                yield from self._apart(block, MOST_ROWS)
+                yield from self._apart(block, block.most or MOST_ROWS)
             elif listed and isinstance(block, Note) and not block.label:
                 yield from self._two_columns("-", block.text, 1)
             else:
@@ -270,24 +270,18 @@ class _Printer:
     ) -> list[list[int]]:
         """Return the columns of each part of a table: all in one, unless that would make them too narrow to read."""
         widths = self._natural(heads, rows, indent=indent)
-        gaps = len(_GAP) * (len(widths) - 1)
-        least = [min(width, head.least or _LEGIBLE) for head, width in zip(heads, widths, strict=True)]
-        if sum(least) + gaps <= self._width:
+        least = [min(width, _LEGIBLE) for width in widths]
+        if sum(least) + len(_GAP) * (len(widths) - 1) <= self._width:
             return [list(range(len(widths)))]
-        needed = [
-            len(_GAP) + min(width, head.least or 2 * _LEGIBLE)
-            for head, width in zip(heads, widths, strict=True)
-        ]
-        kept = [place for place, head in enumerate(heads) if head.kept or not place]
-        free = self._width - min(widths[0], heads[0].least or self._width // 3)
-        free -= sum(needed[place] for place in kept[1:])
-        parts, room = [[*kept]], free
-        for place in (place for place in range(len(heads)) if place not in kept):
-            if needed[place] > room and len(parts[-1]) > len(kept):
-                parts.append([*kept])
+        free = self._width - min(widths[0], self._width // 3)
+        parts, room = [[0]], free
+        for place, width in enumerate(widths[1:], start=1):
+            needed = len(_GAP) + min(width, 2 * _LEGIBLE)
+            if needed > room and len(parts[-1]) > 1:
+                parts.append([0])
                 room = free
             parts[-1].append(place)
-            room -= needed[place]
+            room -= needed
         return parts
 
     def _natural(self, heads: Sequence[Column], rows: Sequence[Sequence[Text]], *, indent: int) -> list[int]:
@@ -298,21 +292,11 @@ class _Printer:
         ]
 
     def _widths(self, heads: Sequence[Column], rows: Sequence[Sequence[Text]], *, indent: int) -> list[int]:
-        """Return widths of the widest cells; if the sum is too large, narrow the widest columns of text.
-
-        Before that, headings above numbers are broken, as far as their columns declare a width.
-        """
+        """Return widths of the widest cells; if the sum is too large, narrow the widest columns of text."""
         widths = self._natural(heads, rows, indent=indent)
         room = self._width - len(_GAP) * (len(widths) - 1)
-        if sum(widths) > room:
-            widths = [
-                min(width, head.least) if head.right and head.least else width
-                for head, width in zip(heads, widths, strict=True)
-            ]
         while sum(widths) > room:
-            narrowed = [
-                p for p, head in enumerate(heads) if head.wide and widths[p] > (head.least or _NARROWEST)
-            ]
+            narrowed = [p for p, head in enumerate(heads) if head.wide and widths[p] > _NARROWEST]
             narrowed = narrowed or [p for p, width in enumerate(widths) if width > 3]
             if not narrowed:
                 break

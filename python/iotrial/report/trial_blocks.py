@@ -113,7 +113,11 @@ _MOST_ON_SCREEN = 3
 _MOST_CONDITIONS = 6
 #: a longer table of effects is folded on a page, below its chart
 _MOST_ROWS_OPEN = 12
+#: effects on other responses in the full text; a page and --json have all
+_MOST_EXPLORATORY = 12
 _MOST_LISTED = 200
+#: parts of a trial's time that the full text names
+_MOST_PARTS = 5
 _MOST_ALIASES = 24
 
 
@@ -228,6 +232,7 @@ def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = 
     single = len(comparisons) == 1 and not several and not alone
     numbers = interval_title(row.effect.scale for row in rows)
     levels = ["level", "reference"]
+    at = View.PAGE if exploratory else View.ALL
     if single:
         effect = rows[0].effect
         levels = [elided(escape(name), _LONGEST_LEVEL) for name in (effect.level, effect.reference)]
@@ -239,7 +244,7 @@ def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = 
         head, levels[1] = (elided(escape(name), _LONGEST_LEVEL) for name in next(iter(against))[1:])
     columns = heads(
         Column(head, wide=True),
-        *(Column(name, right=True) for name in levels if measured),
+        *(Column(name, right=True, view=at) for name in levels if measured),
         f">{numbers}",
         Column("discovery" if exploratory else "p (anytime)", right=True, view=View.PAGE),
         Column("blocks", right=True, view=View.LONG),
@@ -269,7 +274,7 @@ def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = 
     typically = any(row.effect.conclusion is Conclusion.EQUIVALENT_TYPICALLY for row in rows)
     spread = any(one is not None and one.low is not None for row in rows for one in row.typical)
     note = " ".join([_SPREAD] * spread + ([_BOUNDS] * bounded + [_TYPICALLY] * typically) * valid)
-    return Table(columns, made, note=note, noun="comparison")
+    return Table(columns, made, note=note, noun="comparison", most=_MOST_EXPLORATORY * exploratory)
 
 
 def _effect(row: EffectRow, name: str, *, measured: bool, valid: bool, exploratory: bool) -> Row:
@@ -314,13 +319,9 @@ def _factors(document: Document, drawn: Figures | None) -> Iterator[Section]:
             Drawn.of(one, apart=True) for one in (group.half_normal, group.main_effects) if one is not None
         ]
         crossed = tuple(Drawn.of(one, title=one.title) for one in group.interactions)
-        blocks.append(
-            Section(
-                group.title if len(groups) > 1 else "",
-                (*figures, *((Panels(crossed),) if crossed else ())),
-                view=View.PAGE,
-            )
-        )
+        title = f"Figures: {group.title}" if len(groups) > 1 else "Figures"
+        drawings = (*figures, *((Panels(crossed),) if crossed else ()))
+        blocks.append(Section(title, drawings, folded=True, view=View.PAGE))
     rows = document.interactions
     if rows:
         if document.valid:
@@ -532,10 +533,11 @@ def _controls(document: Document) -> Iterator[Section]:
         blocks.append(table(names, carried, title="Carry-over: does a run depend on the one before?"))
     lede = _CONTROLS_LEDE if document.controls else _NO_CONTROLS
     failed = not document.valid
+    suspected = any(one.carry_over.held for one in document.carry_over)
+    # a sentence below the effects says so of controls that have not failed
+    view = View.LONG if failed or suspected or not rows else View.PAGE
     blocks = blocks or [Note(_NO_CONTROLS, view=View.FULL)]
-    yield Section(
-        "Controls", tuple(blocks), id="controls", lede=lede, folded=True, open=failed, view=View.LONG
-    )
+    yield Section("Controls", tuple(blocks), id="controls", lede=lede, folded=True, open=failed, view=view)
 
 
 def _losses(document: Document) -> Iterator[Section]:
@@ -602,7 +604,7 @@ def _diagnostics(document: Document) -> Iterator[Section]:
     yield Section("Diagnostics", blocks, id="diagnostics", lede=lede, folded=True, view=View.PAGE)
 
 
-def _time_spent(document: Document) -> Iterator[Section]:
+def _time_spent(document: Document) -> Iterator[Block]:
     """Yield the table of where the time went; nothing for a trial that did not record it."""
     spent_s = document.data.time_spent
     total_s = sum(spent_s.values())
@@ -613,16 +615,19 @@ def _time_spent(document: Document) -> Iterator[Section]:
     ]
     rows.append(("all", f"{total_s:,.1f}", percent(1.0)))
     title = "Where the time went"
+    largest = sorted(spent_s.items(), key=lambda part: -part[1])[:_MOST_PARTS]
+    line = ", ".join(f"{escape(part)} {percent(seconds / total_s)}" for part, seconds in largest)
+    yield Note(f"{title}: {line}.", view=View.FULL)
     yield Section(
         title,
         (table(("part", ">seconds", ">share"), rows),),
         id="time",
         folded=True,
-        view=View.LONG,
+        view=View.PAGE,
     )
 
 
-def _plan(document: Document) -> Iterator[Section]:
+def _plan(document: Document) -> Iterator[Block]:
     header, design = document.trial.header, document.design
     more: list[Block] = []
     if design is not None and len(design.factors) > 1:
@@ -643,7 +648,7 @@ def _plan(document: Document) -> Iterator[Section]:
     yield Section("The plan", (Facts(document.plan), *more), id="plan", folded=True, view=View.LONG)
     yield from _time_spent(document)
     yield Section("The machine", (Facts(document.machine),), id="machine", folded=True, view=View.LONG)
-    yield Section("The lab", (Facts(document.lab),), id="lab", folded=True, view=View.LONG)
+    yield Section("The lab", (Facts(document.lab),), id="lab", folded=True, view=View.PAGE)
     again: list[Block] = [Code(document.rerun)]
     if header.study.why:
         again.append(Note(f"Why this study: {escape(header.study.why)}", view=View.PAGE))

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from iotrial.errors import RequestError
-from iotrial.knobs.machine import Sysctl
+from iotrial.knobs.sysctl import Sysctl
 from iotrial.lab import superblock
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.knobs.mount import family

@@ -24,7 +24,7 @@ from pathlib import Path
 from iotrial.design.model import ArmKind, Condition, PlannedRun
 from iotrial.design.plan import Plan
 from iotrial.errors import IotrialError, LabError, RequestError
-from iotrial.lab.knob import RunContext
+from iotrial.knobs.knob import RunContext
 from iotrial.lab.objects.loop import LabLoop
 from iotrial.lab.simulated_disk import WriteLogging
 from iotrial.lab.target import Target

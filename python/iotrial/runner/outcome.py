@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from iotrial.errors import KnobError, SettingChanged, UnsupportedLevel
+from iotrial.knobs.knob import RunContext
 from iotrial.lab import cache
-from iotrial.lab.knob import RunContext
 from iotrial.runner import work_server
 from iotrial.runner.counters import counted, summed
 from iotrial.runner.sampling import series_of

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from iotrial.errors import RequestError, UnknownName
+from iotrial.knobs.knob import a_lab
 from iotrial.lab.disk_identity import normal
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.guard import Consent, whole_blocks
-from iotrial.lab.knob import a_lab
 from iotrial.lab.log_device import log_bytes
 from iotrial.study.disks import DiskSpec
 from iotrial.study.model import Factor, Holds, PlaceSpec, Study

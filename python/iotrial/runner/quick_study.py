@@ -17,9 +17,9 @@ from typing import Any
 import tomlkit
 
 from iotrial.errors import RequestError, UnknownName, repeated, twice
-from iotrial.knobs.block import READ_AHEAD, BlockScheduler, BlockTunable, DeviceFile
+from iotrial.knobs.block import READ_AHEAD, BlockScheduler, BlockTunable
 from iotrial.knobs.declaration import Stage, declarations
-from iotrial.knobs.machine import Sysctl
+from iotrial.knobs.sysctl import Sysctl
 from iotrial.runner.combinations import clash
 from iotrial.study.model import BEST, QUICK, TODAY, DesignKind, Level, Setting
 from iotrial.study.places import IN_PLACE
@@ -320,8 +320,6 @@ def levels_of(name: str) -> tuple[str, ...]:
     if name == BlockScheduler.name:
         return SCHEDULERS
     knob = declarations().get(name)
-    if isinstance(knob, DeviceFile):
-        return knob.words if knob.numbers is None else ()
     found: object = getattr(knob, "LEVELS", ())
     return found if isinstance(found, tuple) else ()
 

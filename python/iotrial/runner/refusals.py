@@ -15,10 +15,10 @@ from pathlib import Path
 
 from iotrial.errors import LARGER_LAB, MissingTool, PrivilegeError, RequestError, unknown
 from iotrial.knobs.declaration import Safety, Stage, consequence_of
+from iotrial.knobs.knob import Knob, Requirement, a_lab
 from iotrial.lab import cache, registry
 from iotrial.lab.filesystem import FILESYSTEMS, Filesystem
 from iotrial.lab.guard import LOOK_IT_UP, Consent
-from iotrial.lab.knob import Knob, Requirement, a_lab
 from iotrial.lab.knobs.filesystem import FilesystemType
 from iotrial.lab.knobs.machine import GuestDiskCache, GuestDiskInterface
 from iotrial.lab.knobs.use import FilesystemAge

@@ -20,9 +20,9 @@ from iotrial.guest.link import needs_of
 from iotrial.guest.protocols import DEFAULTS as SHARED
 from iotrial.guest.protocols import PROTOCOLS
 from iotrial.knobs.declaration import Scope, Stage
+from iotrial.knobs.knob import Knob, RunContext, a_lab
 from iotrial.lab import cache, registry
 from iotrial.lab.guard import Consent
-from iotrial.lab.knob import Knob, RunContext, a_lab
 from iotrial.runner import combinations, refusals
 from iotrial.runner.own_files import check_own_files
 from iotrial.runner.places import Site, Where, disk_bytes, image_bytes, lab_of, sites_of

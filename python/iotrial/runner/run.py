@@ -25,12 +25,12 @@ from iotrial.errors import (
     TargetError,
     UnsupportedLevel,
 )
-from iotrial.guest.link import MARKS, SERVER, WIRE
-from iotrial.guest.protocols import SHARE
+from iotrial.guest.link import MARKS, SERVER
 from iotrial.knobs.declaration import Stage
+from iotrial.knobs.knob import RunContext
+from iotrial.knobs.network import SHARE, WIRE
 from iotrial.lab import cache, health
 from iotrial.lab.disk import DiskPlace, disk_place
-from iotrial.lab.knob import RunContext
 from iotrial.lab.knobs.filesystem import FilesystemType
 from iotrial.lab.knobs.mount import MountKnob
 from iotrial.lab.knobs.work import ProcessUser

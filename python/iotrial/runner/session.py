@@ -23,6 +23,7 @@ from iotrial.guest.link import Link
 from iotrial.guest.machine import DiskImage
 from iotrial.guest.place import GuestPlace, serials_of
 from iotrial.guest.share import Share
+from iotrial.knobs.knob import FileSelection, RunContext, TakenError, Undone, WorkDraft
 from iotrial.lab import host, registry
 from iotrial.lab.device import DevicePlace
 from iotrial.lab.disk import DiskOptions, DiskPlace
@@ -31,7 +32,6 @@ from iotrial.lab.folder import DirectoryPlace, make_folder
 from iotrial.lab.image import ImagePlace
 from iotrial.lab.in_place import InPlace
 from iotrial.lab.journal import Entry, Journal
-from iotrial.lab.knob import FileSelection, RunContext, TakenError, Undone, WorkDraft
 from iotrial.lab.knobs.mount import MountOption
 from iotrial.lab.lock import MachineLock
 from iotrial.lab.log_device import LogPlace

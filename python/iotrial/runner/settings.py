@@ -9,15 +9,14 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 
 from iotrial.errors import KnobError, LabError, SettingChanged, TargetError, UnsupportedLevel
-from iotrial.knobs.block import NR_REQUESTS
+from iotrial.knobs.block import NR_REQUESTS, BlockScheduler, pinned
 from iotrial.knobs.declaration import Stage
+from iotrial.knobs.kernel_file import KernelFileKnob
+from iotrial.knobs.knob import RunContext
 from iotrial.lab import registry
 from iotrial.lab.device import DevicePlace
 from iotrial.lab.disk import DiskPlace
 from iotrial.lab.in_place import InPlace
-from iotrial.lab.knob import RunContext
-from iotrial.lab.knobs.block_queue import BlockScheduler, pinned
-from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.lab.machine.others import suspects
 from iotrial.lab.place import Place
 from iotrial.runner.resolve import KnobSetting, Resolved

@@ -15,11 +15,11 @@ from msgspec import structs
 from iotrial.documents import JsonObject
 from iotrial.errors import IotrialError, RequestError
 from iotrial.knobs.declaration import Stage
-from iotrial.knobs.machine import Sysctl
+from iotrial.knobs.knob import RunContext, WorkDraft
+from iotrial.knobs.sysctl import Sysctl
 from iotrial.lab import registry
 from iotrial.lab.in_place import InPlace
 from iotrial.lab.journal import Journal
-from iotrial.lab.knob import RunContext, WorkDraft
 from iotrial.lab.target import Target
 from iotrial.paths import state_folder
 from iotrial.probe.client import Probe

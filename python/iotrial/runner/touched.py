@@ -15,8 +15,8 @@ from typing import Any
 
 from iotrial.errors import RequestError
 from iotrial.knobs.declaration import Scope, Stage
+from iotrial.knobs.knob import RunContext
 from iotrial.lab.in_place import InPlace
-from iotrial.lab.knob import RunContext
 from iotrial.lab.place import Place
 from iotrial.runner.counters import summed
 from iotrial.runner.resolve import KnobSetting

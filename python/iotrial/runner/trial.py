@@ -16,8 +16,8 @@ from iotrial.design.model import Arm, ArmKind, Before, Block, Condition, Planned
 from iotrial.design.plan import Plan
 from iotrial.design.treatments import join
 from iotrial.errors import KnobError, LabError, NoAnswer, ProbeError, RequestError, TargetError
+from iotrial.knobs.knob import RunContext
 from iotrial.lab import health
-from iotrial.lab.knob import RunContext
 from iotrial.runner.outcome import UNUSED, Outcome
 from iotrial.runner.progress import Snapshot, Watcher
 from iotrial.runner.resolve import KnobSetting

@@ -10,9 +10,9 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
+from iotrial.knobs.knob import RunContext
 from iotrial.lab import cache
 from iotrial.lab.disk import DiskPlace
-from iotrial.lab.knob import RunContext
 from iotrial.lab.simulated_disk import at_once
 from iotrial.lab.target import Target
 from iotrial.runner.command_user import unprivileged_user

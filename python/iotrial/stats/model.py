@@ -38,7 +38,7 @@ QUIET = frozenset({Verdict.EQUIVALENT, Verdict.INCONCLUSIVE})
 class Conclusion(StrEnum):
     """Conclusion on one effect, with the margin taken into account. Reports print ``words``.
 
-    The plain words are for effects with the whole interval beyond the margin; METHOD.md has the table.
+    The plain words are for effects whose whole interval is beyond the margin; METHOD.md has the table.
     """
 
     FASTER = "faster"

@@ -11,7 +11,6 @@ States of a record: ``applying`` (being made), ``pending`` (waits for ``iotrial 
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -26,8 +25,8 @@ from iotrial.decoding import decode
 from iotrial.documents import JsonObject
 from iotrial.durable import Damage, DamageError, read_each, read_own, sealed, sync_folder
 from iotrial.errors import IotrialError, KnobError, LabError, RequestError
-from iotrial.lab.knobs.setting import chosen_word
-from iotrial.lab.lock import Busy
+from iotrial.knobs.kernel_file import chosen_word
+from iotrial.lab.lock import Busy, taken
 from iotrial.polling import attempts
 from iotrial.store.states import ProcessIdentity, end_hung, identity, is_alive
 from iotrial.terminal import escape
@@ -578,11 +577,7 @@ class Records:
 
 
 def _locked(descriptor: int, within_s: float) -> bool:
-    for _ in attempts(within_s, every_s=0.1):
-        with suppress(BlockingIOError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-    return False
+    return any(taken(descriptor) for _ in attempts(within_s, every_s=0.1))
 
 
 def _holder(descriptor: int) -> ProcessIdentity | None:

@@ -17,7 +17,7 @@ from iotrial.documents import JsonObject, Labels
 from iotrial.errors import RequestError
 from iotrial.knobs.declaration import Consequence, Safety, consequence_of
 from iotrial.knobs.filesystem import MountAtime
-from iotrial.knobs.machine import Sysctl
+from iotrial.knobs.sysctl import Sysctl
 from iotrial.report.best import Advice, advised, described, evidence_of_settings
 from iotrial.report.conditions import EVERYWHERE
 from iotrial.report.durability import level_verdict, measured_risks
@@ -185,8 +185,9 @@ def _best(document: Document, factor: Factor, named: Collection[str]) -> tuple[_
             continue
         effects = [one for row in rows for one in row.answers]
         cells: dict[str, dict[str, list[Effect]]] = {}
-        for cell in (cell for row in rows for cell in row.cells if cell.effect.kind == "cell"):
-            cells.setdefault(cell.other, {}).setdefault(cell.at, []).append(cell.effect)
+        for cell in (cell for row in rows for cell in row.own_cells):
+            other, at = cell.at or ("", "")
+            cells.setdefault(other, {}).setdefault(at, []).append(cell.effect)
         is_named = factor.name in named or any(setting_is_named(s, named) for s in level.settings)
         reason = _reason_against(document, effects, is_named=is_named)
         if reason is None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from iotrial.knobs.machine import Sysctl
+from iotrial.knobs.sysctl import Sysctl
 from iotrial.lab.machine.others import SYSCTL_FOLDERS, UDEV_FOLDERS
 from iotrial.terminal import escape
 from iotrial.tune.devices import DeviceName, properties

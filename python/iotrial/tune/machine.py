@@ -45,6 +45,10 @@ _FLAGS = {
 ATIME = ("noatime", "relatime", "strictatime", "nodiratime")
 
 
+#: bytes read at once
+_PART = 1 << 16
+
+
 class Machine:
     """This machine, or a tree of files that looks like one."""
 
@@ -73,8 +77,10 @@ class Machine:
                     return b""
                 if not stat.S_ISREG(mode):
                     raise LabError(f"reading {path}: expected a file, found {kind_of(mode)}")
-                with os.fdopen(descriptor, "rb", closefd=False) as file:
-                    content = file.read(LONGEST + 1)
+                content = bytearray()
+                # in parts: the kernel refuses to read a file of /proc/sys into a buffer of megabytes
+                while len(content) <= LONGEST and (part := os.read(descriptor, _PART)):
+                    content += part
             finally:
                 os.close(descriptor)
         except (FileNotFoundError, NotADirectoryError):
@@ -83,7 +89,7 @@ class Machine:
             raise LabError(f"reading {path}: {error.strerror}") from error
         if len(content) > LONGEST:
             raise LabError(f"reading {path}: it is longer than {LONGEST >> 20} MiB")
-        return content
+        return bytes(content)
 
     def text(self, path: str) -> str | None:
         """Return a file as text without trailing line breaks; None if there is none, or it cannot be read."""

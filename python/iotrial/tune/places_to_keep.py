@@ -14,16 +14,17 @@ from pathlib import PurePosixPath
 from typing import ClassVar
 
 from iotrial.errors import RequestError
-from iotrial.knobs.block import KNOBS, BlockScheduler, BlockTunable, DeviceFile
+from iotrial.knobs.block import BACKING, KNOBS, BlockScheduler, BlockTunable, DeviceFile
 from iotrial.knobs.declaration import Stage, declarations
 from iotrial.knobs.filesystem import MountAtime, MountOption
-from iotrial.knobs.machine import CpuGovernor, GuestSysctl, MemoryHugePages, Sysctl
+from iotrial.knobs.kernel_file import chosen_word
+from iotrial.knobs.machine import CpuGovernor, MemoryHugePages
+from iotrial.knobs.sysctl import GuestSysctl, Sysctl
 from iotrial.lab import registry
-from iotrial.lab.in_place import BACKING, Holding, holding_by_number, holding_of
+from iotrial.lab.in_place import Holding, holding_by_number, holding_of
 from iotrial.lab.knobs.machine import CPUS
 from iotrial.lab.knobs.memory import HUGE_PAGES, MIN_FREE
 from iotrial.lab.knobs.mount import family
-from iotrial.lab.knobs.setting import chosen_word
 from iotrial.lab.machine.others import UDEV_FOLDERS
 from iotrial.lab.target import MountInfo, unescape
 from iotrial.study.model import Setting
@@ -221,7 +222,7 @@ class UdevRule(Mechanism):
         if not any(machine.names(one) for one in UDEV_FOLDERS):
             raise NotKept(f"{choice.name}: this machine has no udev", hint=_FOR_ANOTHER)
         row = self._rows.get(choice.knob)
-        file = "queue/scheduler" if row is None else row.file
+        file = "queue/scheduler" if row is None else f"{row.folder}/{row.file}"
         holding = held_by(machine, folder, choice)
         whole = row is not None and row.of_the_whole
         kernels = (holding.whole,) if whole else holding.queues
@@ -281,7 +282,7 @@ class UdevRule(Mechanism):
         folder = f"/sys/block/{device.kernel}"
         path = f"{folder}/{file}"
         before = _now(machine, path, choice)
-        # a change of scheduler or of a limit moves these (lab.knobs.block_queue)
+        # a change of scheduler or of a limit moves these (iotrial.knobs.block)
         moved = ["read_ahead_kb"]
         if file == "queue/scheduler":
             own = set(machine.names(f"{folder}/queue/iosched")) & set(BlockTunable.TUNABLES)

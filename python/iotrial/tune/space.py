@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from iotrial.errors import IotrialError, RequestError
 from iotrial.knobs.block import NR_REQUESTS, BlockScheduler, BlockTunable
 from iotrial.knobs.declaration import Safety, consequence_of, declarations
-from iotrial.knobs.machine import Sysctl
+from iotrial.knobs.kernel_file import KernelFileKnob
+from iotrial.knobs.knob import RunContext
+from iotrial.knobs.sysctl import Sysctl
 from iotrial.lab import registry
-from iotrial.lab.knob import RunContext
 from iotrial.lab.knobs.mount import MountAtime
-from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.runner.combinations import clash
 from iotrial.runner.quick_study import (
     SETTINGS,

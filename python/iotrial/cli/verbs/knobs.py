@@ -18,13 +18,13 @@ from iotrial.errors import IotrialError, TargetError, UnsupportedLevel
 from iotrial.knobs.block import BlockTunable
 from iotrial.knobs.declaration import Consequence, Safety, Stage
 from iotrial.knobs.filesystem import MountAtime, MountOption
-from iotrial.knobs.machine import Sysctl
+from iotrial.knobs.kernel_file import KernelFileKnob
+from iotrial.knobs.knob import RunContext
+from iotrial.knobs.sysctl import Sysctl
 from iotrial.lab import registry
 from iotrial.lab.image import no_lab
 from iotrial.lab.in_place import InPlace
-from iotrial.lab.knob import RunContext
 from iotrial.lab.knobs.mount import LIVE, family, option_today
-from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe
 from iotrial.runner.quick_study import Varied, known_settings, setting_of
@@ -33,7 +33,7 @@ from iotrial.study.places import IN_PLACE
 from iotrial.terminal import escape
 
 if TYPE_CHECKING:
-    from iotrial.lab.knob import Knob
+    from iotrial.knobs.knob import Knob
 
 
 class Row(JsonObject, frozen=True):

@@ -15,8 +15,8 @@ from iotrial.cli.recordings import end, left_running
 from iotrial.documents import JsonDocument, JsonObject, Labels, json_text
 from iotrial.durable import Damage
 from iotrial.errors import RequestError, RestoreError, UnknownName
+from iotrial.knobs.knob import Undone
 from iotrial.lab.journal import Entry, Journal
-from iotrial.lab.knob import Undone
 from iotrial.lab.lock import MachineLock
 from iotrial.lab.restore import restore
 from iotrial.lab.target import Target

@@ -11,10 +11,8 @@ from msgspec import Meta
 from iotrial.cli.options import json_option
 from iotrial.cli.output import tell
 from iotrial.documents import JsonDocument, JsonObject, json_text
+from iotrial.errors import MissingTool
 from iotrial.paths import store_path
-from iotrial.web.app import application
-from iotrial.web.jobs import give_way
-from iotrial.web.server import bracketed, listen, loopback, serve_forever
 
 
 class Served(JsonObject, frozen=True, forbid_unknown_fields=False):
@@ -60,6 +58,14 @@ def command(port: int, host: str, all_users: bool, full_speed: bool, as_json: bo
     A running trial is followed live; nothing is analysed while one runs. The address contains a token: anyone who has
     it can read the store.
     """
+    try:
+        from iotrial.web.app import application
+        from iotrial.web.jobs import give_way
+        from iotrial.web.server import bracketed, listen, loopback, serve_forever
+    except ModuleNotFoundError as error:
+        raise MissingTool(
+            f"serve needs the Python package {error.name}", hint="pip install 'iotrial[serve]'"
+        ) from error
     host = loopback(host)
     listener = listen(host, port)
     path = store_path().absolute()

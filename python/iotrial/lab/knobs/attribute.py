@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from iotrial.errors import KnobError
 from iotrial.knobs import files as declared
-from iotrial.lab.knob import Knob, Requirement, RunContext
+from iotrial.knobs.knob import Knob, Requirement, RunContext
 from iotrial.lab.target import Finished
 from iotrial.study.model import Setting
 from iotrial.study.places import DISK_LABS

@@ -6,7 +6,7 @@ import re
 
 from iotrial.errors import UnsupportedLevel
 from iotrial.knobs import files as declared
-from iotrial.lab.knob import Knob, RunContext, size_within
+from iotrial.knobs.knob import Knob, RunContext, size_within
 from iotrial.study.model import Setting
 from iotrial.study.work import C_SIZES, C_UNIT, Work
 

@@ -6,10 +6,10 @@ import re
 
 from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.knobs import filesystem as declared
+from iotrial.knobs.knob import Knob, Requirement, RunContext, one_of
 from iotrial.lab import superblock
 from iotrial.lab.disk import disk_place
 from iotrial.lab.filesystem import FILESYSTEMS
-from iotrial.lab.knob import Knob, Requirement, RunContext, one_of
 from iotrial.lab.log_device import EXTERNAL, INTERNAL
 from iotrial.study.model import Setting
 from iotrial.study.places import DISK_LABS

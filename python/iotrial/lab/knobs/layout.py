@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 from iotrial.errors import KnobError, UnsupportedLevel
 from iotrial.knobs import files as declared
+from iotrial.knobs.knob import FileSelection, Knob, Requirement, RunContext
 from iotrial.lab.disk import disk_place
 from iotrial.lab.filesystem import FILESYSTEMS
-from iotrial.lab.knob import FileSelection, Knob, Requirement, RunContext
 from iotrial.study.model import Setting
 from iotrial.study.places import DISK_LABS
 from iotrial.study.work import Work

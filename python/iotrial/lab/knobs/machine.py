@@ -9,10 +9,10 @@ from typing import ClassVar
 from iotrial.errors import KnobError, UnsupportedLevel
 from iotrial.guest import qemu
 from iotrial.knobs import machine as declared
+from iotrial.knobs.kernel_file import KernelFileKnob
+from iotrial.knobs.knob import Knob, Requirement, RunContext, size_within, whole_number
 from iotrial.lab.disk import DiskPlace
 from iotrial.lab.journal import Entry
-from iotrial.lab.knob import Knob, Requirement, RunContext, size_within, whole_number
-from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.study.model import Setting
 from iotrial.study.places import EVERYWHERE, GUESTS
 from iotrial.units import format_size, parse_size

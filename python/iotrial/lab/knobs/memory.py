@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from iotrial.errors import KnobError, TargetError
 from iotrial.knobs import machine as declared
+from iotrial.knobs.kernel_file import KernelFileKnob, chosen_word
+from iotrial.knobs.knob import Knob, Requirement, RunContext, Undone, size_within
 from iotrial.lab import cgroup
 from iotrial.lab.journal import Entry
-from iotrial.lab.knob import Knob, Requirement, RunContext, Undone, size_within
-from iotrial.lab.knobs.setting import KernelFileKnob, chosen_word
 from iotrial.lab.objects.cgroup import LabCgroup
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting

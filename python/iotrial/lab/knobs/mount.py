@@ -12,11 +12,11 @@ from collections.abc import Iterable
 
 from iotrial.errors import KnobError, LabError, RequestError, UnsupportedLevel
 from iotrial.knobs import filesystem as declared
+from iotrial.knobs.kernel_file import foreign
+from iotrial.knobs.knob import Knob, Requirement, RunContext, TakenError, Undone, one_of
 from iotrial.lab.disk import DiskPlace, disk_place
 from iotrial.lab.in_place import ATIME, InPlace, remount_atime
 from iotrial.lab.journal import Entry
-from iotrial.lab.knob import Knob, Requirement, RunContext, TakenError, Undone, one_of
-from iotrial.lab.knobs.setting import foreign
 from iotrial.lab.place import Place
 from iotrial.lab.target import MountInfo, Target
 from iotrial.study.model import Setting

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from iotrial.errors import KnobError, UnsupportedLevel
 from iotrial.knobs import work as declared
-from iotrial.lab.knob import Knob, Requirement, RunContext, whole_number
+from iotrial.knobs.knob import Knob, Requirement, RunContext, whole_number
 from iotrial.study.model import Setting
 from iotrial.study.places import EVERYWHERE
 

@@ -8,7 +8,7 @@ from iotrial.errors import KnobError, RequestError, TargetError, UnsupportedLeve
 from iotrial.guest import array
 from iotrial.guest.array import ArrayPlace
 from iotrial.knobs import array as declared
-from iotrial.lab.knob import Knob, Requirement, RunContext, size_within, whole_number
+from iotrial.knobs.knob import Knob, Requirement, RunContext, size_within, whole_number
 from iotrial.study.model import Setting
 from iotrial.study.places import GUESTS
 from iotrial.units import format_size

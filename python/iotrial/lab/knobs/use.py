@@ -6,8 +6,8 @@ import re
 
 from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.knobs import filesystem as declared
+from iotrial.knobs.knob import Knob, Requirement, RunContext
 from iotrial.lab.disk import disk_place
-from iotrial.lab.knob import Knob, Requirement, RunContext
 from iotrial.lab.target import Target
 from iotrial.polling import attempts
 from iotrial.study.model import Setting

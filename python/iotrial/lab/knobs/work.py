@@ -12,9 +12,9 @@ from typing import ClassVar
 
 from iotrial.errors import KnobError, RequestError, TargetError, UnsupportedLevel
 from iotrial.knobs import work as declared
+from iotrial.knobs.knob import Knob, Requirement, RunContext, WorkDraft, one_of, size_within
 from iotrial.knobs.work import LARGEST_FILE, LARGEST_RECORD, SMALLEST_RECORD
 from iotrial.lab import cache
-from iotrial.lab.knob import Knob, Requirement, RunContext, WorkDraft, one_of, size_within
 from iotrial.study.model import Setting
 from iotrial.study.places import EVERYWHERE
 from iotrial.study.programs import PROGRAM

@@ -10,9 +10,9 @@ from msgspec import Meta
 
 from iotrial.errors import IotrialError
 from iotrial.guest import qemu
+from iotrial.knobs.knob import RunContext
 from iotrial.lab import registry
 from iotrial.lab.filesystem import FILESYSTEMS
-from iotrial.lab.knob import RunContext
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
 

@@ -6,8 +6,8 @@ import errno
 import re
 
 from iotrial.errors import LabError, TargetError
+from iotrial.knobs.knob import Undone
 from iotrial.lab.journal import NOT_OURS, Entry, Journal, still_there
-from iotrial.lab.knob import Undone
 from iotrial.lab.object import LabObject
 from iotrial.lab.target import Target
 from iotrial.polling import attempts

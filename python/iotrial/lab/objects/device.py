@@ -11,10 +11,10 @@ import errno
 import json
 
 from iotrial.errors import IotrialError, MissingTool, TargetError
+from iotrial.knobs.knob import Undone
 from iotrial.lab import disk_identity
 from iotrial.lab.guard import BLOCK_BYTES, Disk
 from iotrial.lab.journal import Entry, Journal
-from iotrial.lab.knob import Undone
 from iotrial.lab.object import LabObject
 from iotrial.lab.target import Target
 from iotrial.polling import attempts

@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from iotrial.errors import LabError, TargetError
+from iotrial.knobs.knob import TakenError, Undone
 from iotrial.lab.journal import Entry, Journal, still_there
-from iotrial.lab.knob import TakenError, Undone
 from iotrial.lab.object import LabObject
 from iotrial.lab.target import Target
 from iotrial.polling import attempts

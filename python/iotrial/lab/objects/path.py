@@ -11,8 +11,8 @@ import re
 from typing import Any
 
 from iotrial.errors import LabError, TargetError
+from iotrial.knobs.knob import Undone
 from iotrial.lab.journal import NOT_OURS, Entry, Journal, still_there
-from iotrial.lab.knob import Undone
 from iotrial.lab.object import LabObject
 from iotrial.lab.target import Target
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 from abc import abstractmethod
+from typing import TYPE_CHECKING
 
 from iotrial.errors import KnobError, LabError, TargetError, UnsupportedLevel
-from iotrial.lab.journal import Entry
-from iotrial.lab.knob import Knob, RunContext, TakenError, Undone
-from iotrial.lab.target import Target
+from iotrial.knobs.knob import Knob, RunContext, TakenError, Undone
 from iotrial.study.model import Setting
+
+if TYPE_CHECKING:
+    from iotrial.lab.journal import Entry
+    from iotrial.lab.target import Target
 
 
 def chosen_word(text: str) -> str:

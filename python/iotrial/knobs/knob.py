@@ -129,8 +129,8 @@ class Requirement:
 
 
 class Knob(Declaration, ABC):
-    """The code that applies one setting. The registry finds subclasses in ``iotrial.lab.knobs``; their declarations are in
-    ``iotrial.knobs``."""
+    """A declaration with the code that applies it. The registry finds subclasses in ``iotrial.knobs``, and in
+    ``iotrial.lab.knobs`` those whose declaration is still apart."""
 
     #: what every setting of the knob needs; ``requires`` is overridden if it depends on the setting
     requirement: Requirement = Requirement()
