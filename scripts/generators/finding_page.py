@@ -31,12 +31,14 @@ from iotrial.report.markdown import code, escaped, table_lines
 from iotrial.report.matrices import matrix_counts
 from iotrial.report.matrix_figures import matrix_figures
 from iotrial.report.notation import counted, joined, percent, quantity, some, utc
+from iotrial.report.phrases import label, size_of
 from iotrial.report.rows import EffectRow
 from iotrial.report.run_figures import curves_figure
 from iotrial.report.sentences import ELSEWHERE, SIMULATED, controls_line, which_count
 from iotrial.report.series import arms_of
 from iotrial.report.trial_blocks import below_one, effect_table, rank_of
 from iotrial.report.within import KINDS, WithinPanel, within_of
+from iotrial.stats.model import Effect
 from iotrial.store.model import objects_in
 from iotrial.study import catalogue
 from iotrial.study.model import Study
@@ -172,11 +174,18 @@ def _lines(
 
 def filled(text: str, document: Document) -> str:
     """Replace each ``{metric | level | condition ...}`` by what the trial measured: the median, or "lowest to highest" of
-    several. A part names a treatment, a level of it, a workload or a condition. Raises ValueError if nothing matches.
+    several. A part names a treatment, a level of it, a workload or a condition; ``treatment=1`` and
+    ``clients=1`` name only a treatment and only a condition. ``{ratio | level | condition ...}`` is the
+    size of the one primary effect that matches, with its interval. Raises ValueError if nothing matches.
     """
 
     def measured(match: re.Match[str]) -> str:
         metric, *parts = (part.strip() for part in match[1].split("|"))
+        if metric == "ratio":
+            sizes = [size_of(effect) for effect in _effects_of(document, parts)]
+            if len(sizes) != 1:
+                raise ValueError(f"{len(sizes)} effects are {match[0]}")
+            return sizes[0]
         rows = [
             row
             for row in document.evidence
@@ -186,7 +195,9 @@ def filled(text: str, document: Document) -> str:
                 in (
                     row.treatment,
                     *row.treatment.split("+"),
+                    f"treatment={row.treatment}",
                     *row.condition.labels.values(),
+                    *(f"{name}={label}" for name, label in row.condition.labels.items()),
                     row.condition.workload,
                 )
                 for part in parts
@@ -200,6 +211,25 @@ def filled(text: str, document: Document) -> str:
         return low if low == high else f"{number if high.endswith(f' {of_low}') else low} to {high}"
 
     return _MEASURED.sub(measured, text)
+
+
+def _effects_of(document: Document, parts: Sequence[str]) -> list[Effect]:
+    """Return the primary effects, or their cells, of which each part names factor, level, response, workload or condition."""
+    return [
+        one.effect
+        for row in document.primary
+        for one in row.own_cells or (row,)
+        if {*parts}
+        <= {
+            one.effect.factor,
+            one.effect.level,
+            label(one.effect.level),
+            one.effect.response,
+            one.condition.workload,
+            *one.condition.labels.values(),
+            *one.effect.condition.values(),
+        }
+    ]
 
 
 def _how_sure(document: Document) -> str:
