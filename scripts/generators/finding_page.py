@@ -55,6 +55,8 @@ CURVE_POINTS = 40
 #: a number of the trial, in an explanation written by hand
 _MEASURED = re.compile(r"\{([^{}]+)\}")
 NO_MECHANISM = "*Nobody has written down yet why.*"
+#: what a study's command is given, such as {dir}
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
 #: from a page to the folder of the documentation
 _DOCS = "../.."
 
@@ -168,8 +170,8 @@ def _lines(
     yield from ("## Limits", "", *(f"- {escaped(text)}" for text in _limits(document, changed=changed)), "")
     if document.claims:
         yield from ("## Published claims", "", *_claims(document), "")
-    yield from (f"Everything that was measured: {code(f'iotrial report {packed} --full')}", "")
-    yield f"Repeat the trial: {code(document.rerun)}"
+    yield f"- Everything that was measured: {code(f'iotrial report {packed} --full')}"
+    yield f"- Repeat the trial: {code(document.rerun)}"
 
 
 def filled(text: str, document: Document) -> str:
@@ -385,12 +387,20 @@ def _places(document: Document, *, guest: bool) -> str:
     return f"{systems or 'files'} {where}"
 
 
+def _named(placeholder: re.Match[str]) -> str:
+    return placeholder[1].upper()
+
+
 def _against(document: Document) -> Iterator[str]:
     """Yield what was published, what ran here, and what to note in comparing the two."""
     header, claims = document.trial.header, [held.claim for held in document.claims]
     yield f"Published: {'; '.join(some(sources_of(claims), MOST_SOURCES))}."
     ran = {row.effect.workload for row in document.primary}
-    works = [work_in_words(one, header.study) for one in header.study.workloads if one.name in ran]
+    works = [
+        _PLACEHOLDER.sub(_named, work_in_words(one, header.study))
+        for one in header.study.workloads
+        if one.name in ran
+    ]
     guest = header.lab.get("kind") == "guest"
     yield f"Here: {'; '.join(some(works, MOST_WORKS))}. {_places(document, guest=guest)}, blocks in random order."
     scales = [f"The work here is {claim.scale}." for claim in claims if claim.scale]
@@ -402,7 +412,7 @@ def _against(document: Document) -> Iterator[str]:
 def _claims(document: Document) -> Iterator[str]:
     study = document.trial.header.study
     judged = [Judged(study.name, study, held) for held in document.claims]
-    yield from (*(f"- {escaped(line)}" for line in _against(document)), "")
+    yield from (f"- {escaped(line)}" for line in _against(document))
     for outcome in Outcome:
         members = [one for one in judged if one.held.outcome is outcome]
         if outcome is not Outcome.CANNOT_SAY:

@@ -249,7 +249,7 @@ def test_the_page_runs_nothing_loads_nothing_and_shows_labels_as_text(verb: Verb
 
 
 def test_standard_output_takes_either_markdown_or_json(verb: Verb) -> None:
-    with pytest.raises(RequestError, match="standard output"):
+    with pytest.raises(RequestError, match="exclude each other"):
         verb("fleet", "report", "--json", "--markdown", "-")
 
 

@@ -75,7 +75,7 @@ def test_what_is_no_trace_next_to_the_study_is_refused(tmp_path: Path) -> None:
 def test_keys_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
     small().write(tmp_path / "app.iotrace")
     assert "is only for timing" in refused(tmp_path, 'timing = "flat-out"\nspeed = 2\n')
-    assert "named twice" in refused(tmp_path, 'latencies = ["read", "read"]\n')
+    assert "given twice" in refused(tmp_path, 'latencies = ["read", "read"]\n')
     assert "latencies" in refused(tmp_path, 'latencies = ["reed"]\n')
     assert "speed" in refused(tmp_path, "speed = 0\n")
     kept = f'checksum = "{"0" * 64}"\nfolder = "tmp"\n'
