@@ -16,11 +16,11 @@ DRAFTS = {".entry": ".draft", ".json": ".json.iotrial-draft"}
 
 
 def _cut(path: Path, draw: random.Random) -> None:
-    """Cut the end off. Without the line of the checksum alone a file is whole, as older ones have none."""
+    """Cut the end off. Without the last line, that of the checksum, a file is whole, as older ones have none."""
     content = path.read_bytes()
     left = draw.randrange(len(content))
     whole = content.rfind(b"\n", 0, len(content) - 1) + 1
-    os.truncate(path, left - (left == whole > 0))
+    os.truncate(path, whole - 2 if whole and whole - 1 <= left <= whole else left)
 
 
 def _torn(path: Path, draw: random.Random) -> None:
