@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from iotrial import __version__
-from iotrial.cli.fleet_view import Table
+from iotrial.cli.fleet_view import FleetTable
 from iotrial.fleet import host
 from iotrial.fleet.cluster import Cluster, Facts
 from iotrial.fleet.collect import Collector
@@ -75,7 +75,7 @@ class Counted:
     """A live table that is drawn to nowhere, and counts blocks."""
 
     def __init__(self) -> None:
-        self._table = Table(Console(stderr=True, width=120, height=50, force_terminal=True))
+        self._table = FleetTable(Console(stderr=True, width=120, height=50, force_terminal=True))
         self.blocks = self.hosts = 0
 
     def update(self, standing: Any) -> None:

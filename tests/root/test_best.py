@@ -264,7 +264,7 @@ def test_a_study_of_the_catalogue_chooses_among_its_factors(state: Path, disk_fo
         (("mount/atime", "mount/other"), "neither a second study"),
         (("--over", "mount.atime=relatime if scheduler=bfq", "--", "true"), "no level bfq"),
         (("--over", "mkfs.option=-O x,-O y", "--", "true"), "in place"),
-        (("mount/atime", "--over", "nosuch"), "no such factor"),
+        (("mount/atime", "--over", "nosuch"), "no factor is called"),
         (("mount/atime",), "has several"),
     ],
 )

@@ -73,7 +73,7 @@ def test_files_that_do_not_fit_into_the_image_are_told_with_the_key_to_change(
     assert done.returncode == 2, done.stderr
     error = json.loads(done.stderr.splitlines()[-1])["error"]
     assert error["code"] == "no_space"
-    assert "[lab] size" in error["hint"]
+    assert "size in [lab]" in error["hint"]
     nothing_left(state)
 
 

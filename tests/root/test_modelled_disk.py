@@ -70,7 +70,7 @@ def test_another_disk_or_none_is_asked_for_on_the_command_line(state: Path, tmp_
     mine = study(tmp_path, 1)
     assert "usb-stick: read_latency" in iotrial("plan", mine, "--disk", "usb-stick").stdout
     assert "modelled" not in iotrial("plan", mine, "--disk", "none").stdout
-    assert "available: disk-7200" in iotrial("plan", mine, "--disk", "disk-1", check=2).stderr
+    assert "known: disk-15000, disk-7200" in iotrial("plan", mine, "--disk", "disk-1", check=2).stderr
 
 
 def server_of(trial: Trial) -> int:

@@ -53,7 +53,7 @@ def test_the_plan_of_a_packed_trial_is_run_again_with_consent_only(
     refused = iotrial("run", "--like", str(packed), check=2)
     assert "cat: cat {option} {file}" in refused.stderr
     assert "{option} = -u, -v" in refused.stderr
-    assert "need your consent to run" in refused.stderr
+    assert "comes from elsewhere. Run its commands?" in refused.stderr
     assert "--trust" in refused.stderr
     assert stored_runs(state) == first
     (open_folder := disk_folder / "open").mkdir()  # they run as nobody, who must get there

@@ -247,7 +247,7 @@ def test_only_root_may_record(data: Path) -> None:
         check=False,
     )
     assert done.returncode == 2
-    assert "only root may do" in done.stderr
+    assert "needs root" in done.stderr
     assert not Path("/var/tmp/never.iotrace").exists()
 
 

@@ -76,5 +76,5 @@ argv = ["dd", "if={{file}}", "of=/dev/null", "bs=64k", "iflag={flag}"]
     done = iotrial("run", str(tmp_path / "warm.toml"), "--rehearse")
     assert done.returncode == 6, done.stdout + done.stderr
     assert "would give no answer here: every block of read would be void" in done.stdout
-    assert "compare cold runs" in done.stdout
+    assert "--cache cold" in done.stdout
     assert not (state / "trials.db").exists()

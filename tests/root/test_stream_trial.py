@@ -201,7 +201,7 @@ def test_a_device_is_streamed_in_a_lab_that_has_one(state: Path, disk_folder: Pa
 
 def test_an_option_that_a_workload_has_not_is_refused_before_anything_is_changed(state: Path) -> None:
     for old, new, message in (
-        ('option = "direct"', 'option = "directt"', 'has no option "directt" to vary'),
+        ('option = "direct"', 'option = "directt"', 'no option of stream is called "directt"'),
         ('option = "direct"', 'option = "operation"', 'has no option "operation" to vary'),
         ('"1 MiB"]', '"1000 B"]', "whole sectors of 512 bytes, found 1000"),
         ('"1 MiB"]', '"1 Mib/s"]', "block_size"),
@@ -267,7 +267,7 @@ def test_a_job_larger_than_the_lab_is_refused_before_the_lab_is_made(state: Path
     (state.parent / "random.fio").write_text(JOB.replace("size=2m", "size=200m"))
     refused = iotrial("plan", write_study(state.parent, FIO), "--lab", "image", check=2)
     assert "lay out files of 200 MiB, in a lab of 96 MiB" in refused.stderr
-    assert "[lab] size" in refused.stderr
+    assert "size in [lab]" in refused.stderr
 
 
 @pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")

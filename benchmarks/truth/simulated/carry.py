@@ -22,7 +22,7 @@ from iotrial.design.plan import Plan
 from iotrial.stats.analyse import look_due
 from iotrial.stats.carryover import Unit, at_stake, judge_carry_over, paths, withholds
 from iotrial.stats.contrast import Responses, Runs
-from iotrial.stats.dependence import SCORE, Table, dependences
+from iotrial.stats.dependence import SCORE, RunColumns, dependences
 from iotrial.stats.eprocess import interval
 from iotrial.stats.model import CarryOver, Observation, ObservedBlock, Verdict
 from iotrial.stats.run_statistics import mean_run
@@ -211,7 +211,7 @@ def _largest(noise: Floats, orders: Sequence[tuple[str, ...]]) -> float:
             continue
         last = done
         which = block < done
-        table = Table(
+        table = RunColumns(
             value[which],
             codes[which],
             block[which],

@@ -19,7 +19,7 @@ from iotrial.report.best import as_good, keeps_the_gain
 from iotrial.report.opening import packed_document
 from iotrial.stats.eprocess import Wanted, intervals
 from iotrial.stats.model import Effect
-from iotrial.stats.race import Rules, Standing, loss, race
+from iotrial.stats.race import ArmState, Rules, loss, race
 from iotrial.stats.verdict import judge
 from iotrial.study.model import Better, Response, Scale
 from simulated.noise import Floats, Noise, Rng, autocorrelated, drifting, heavy_tailed, normal
@@ -127,7 +127,7 @@ def _raced(rng: Rng, noise: Noise, effects: Floats, scatter: float = SCATTER, ev
     rules = Rules(ALPHA, MARGIN, 1.0)
     values: Floats = np.empty((arms, 0))
     inside = list(range(arms))
-    found: list[Standing] = []
+    found: list[ArmState] = []
     while values.shape[1] < MOST_BLOCKS:
         block: Floats = np.full((arms, 1), np.nan)
         for arm in rng.permutation(inside):
