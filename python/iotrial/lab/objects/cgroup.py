@@ -20,8 +20,8 @@ class LabCgroup(LabObject):
     """One control group, identified by its path until the next boot."""
 
     name = "lab.cgroup"
-    #: time in seconds for the kernel to release a group after its last process has ended
-    emptied_within_s = 2.0
+    #: time in seconds for processes that were killed to end, and for the kernel to release the group after the last
+    emptied_within_s = 5.0
 
     def make(self, target: Target, journal: Journal, path: str, *, boot_id: str, trial: str = "") -> None:
         """Create the group after recording it; keep one that this trial has already made. Raises LabError, TargetError."""
@@ -44,10 +44,14 @@ class LabCgroup(LabObject):
             )
         if not target.exists(path):
             return Undone.ALREADY
-        inside = target.read_or_none(f"{path}/cgroup.procs")
-        if inside is None:
-            return Undone.FOREIGN  # a directory, but not a control group
-        if inside.strip():
+        inside: str | None = ""
+        for _ in attempts(self.emptied_within_s, every_s=0.01):
+            inside = target.read_or_none(f"{path}/cgroup.procs")
+            if inside is None:
+                return Undone.FOREIGN  # a directory, but not a control group
+            if not inside.strip():
+                break
+        if inside and inside.strip():
             raise LabError(f"removing {path}: it still has processes: {', '.join(inside.split())}")
         self._remove(target, path)
         if target.exists(path):
