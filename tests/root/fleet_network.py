@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,13 @@ class Fleet:
         )  # fmt: skip
 
     def workers(self) -> None:
-        for host in self.net.hosts.values():
-            self.worker(host)
+        """Start a worker on each host, and wait until the scheduler has them: a run takes those that it finds."""
+        for one in [self.worker(host) for host in self.net.hosts.values()]:
+            eventually("the worker joins", partial(self._joined, one), said=partial(getattr, one, "said"))
+
+    @staticmethod
+    def _joined(worker: Started) -> bool:
+        return "Registered to" in worker.said
 
     def run(self, *words: str, host: Host | None = None, keys: Path | None = None) -> Started:
         return (host or self.middle).start(
