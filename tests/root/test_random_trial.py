@@ -111,5 +111,5 @@ def test_open_arrivals_end_to_end(state: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     text = iotrial("report", "last", "--html", str(page)).stdout
     assert "Open arrivals, 200 per second" in " ".join(text.split())
-    assert "What is compared is read p99." in text
+    assert "The response compared is read p99." in text
     assert "operations completed in each second" in page.read_text()

@@ -542,3 +542,7 @@ def numbers_of(found: Interval) -> list[float]:
     every = (found.estimate, found.low, found.high, *ends, found.p_anytime, found.e_value)
     flags = (found.blocks, found.empty, found.leaning)
     return [math.nan if one is None else float(one) for one in (*every, *flags)]
+
+
+def test_no_candidate_gives_no_path() -> None:
+    assert log_paths(np.empty((0, 21)), aim=0.03).shape == (0, 21)

@@ -183,7 +183,7 @@ def log_paths(x: Floats, *, copies: Floats | None = None, aim: float = 0.0, side
                 all_runs = np.cumsum(np.where(copied, _log_mean_of_three(sign * stake, gap), coin), axis=1)
                 cost = all_runs if bets.bold[k] else np.maximum(cost, all_runs)
             logs[k, i] = sign * np.cumsum(stake, axis=1) - cost + math.log(weight / len(signs))
-    return log_sum(logs.reshape(-1, *x.shape))
+    return log_sum(logs.reshape(bets.weights.size * len(signs), *x.shape))
 
 
 def log_rank_path(blocks: Blocks) -> Floats:
