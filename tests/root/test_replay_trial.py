@@ -112,7 +112,7 @@ def test_a_trace_that_lacks_a_call_or_does_not_fit_is_a_clear_error(state: Path,
     done = iotrial("run", write_study(tmp_path, text), "--lab", "image", check=None)
     assert done.returncode != 0
     assert "MiB are free" in done.stderr
-    assert "use a larger lab (--size)" in done.stderr
+    assert "use a larger lab: --size" in done.stderr
 
 
 def test_try_replays_on_the_disk_that_holds_the_folder_and_leaves_nothing_there(

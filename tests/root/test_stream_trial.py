@@ -202,7 +202,7 @@ def test_a_device_is_streamed_in_a_lab_that_has_one(state: Path, disk_folder: Pa
 def test_an_option_that_a_workload_has_not_is_refused_before_anything_is_changed(state: Path) -> None:
     for old, new, message in (
         ('option = "direct"', 'option = "directt"', 'no option of stream is called "directt"'),
-        ('option = "direct"', 'option = "operation"', 'has no option "operation" to vary'),
+        ('option = "direct"', 'option = "operation"', 'no option of stream is called "operation"'),
         ('"1 MiB"]', '"1000 B"]', "whole sectors of 512 bytes, found 1000"),
         ('"1 MiB"]', '"1 Mib/s"]', "block_size"),
         ('kind = "stream"\noperation = "read"', 'kind = "files"\noperations = ["stat"]', "no option"),
