@@ -100,7 +100,7 @@ def test_without_root_databases_are_the_users_own_and_cold_by_their_files(everyb
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode in (0, 6), done.stderr
     state = home / "iotrial"
     assert failures_of(state) == []
     runs = [run for run in stored_runs(state) if run["responses"]]

@@ -176,7 +176,7 @@ def test_resume_refuses_a_disk_that_has_been_used_since(
     disk.put(20 * MIB, b"new")
     assert "there is data at byte 20,971,520" in iotrial(disk, "resume", status=2).stderr
     disk.put(20 * MIB, bytes(3))
-    iotrial(disk, "resume", "--time", "1 s")
+    iotrial(disk, "resume", "--time", "1 s", status=6)
     assert disk.bytes_at(50 * MIB, 3) == b"old"
     disk.put(50 * MIB, bytes(3))
 
