@@ -101,7 +101,7 @@ def test_direct_reads_are_as_many_requests_in_store_and_report(state: Path, tmp_
 
 
 @pytest.mark.long
-def test_where_bpf_is_refused_calls_are_counted_another_way_and_the_trial_is_as_good(
+def test_where_bpf_is_refused_nothing_is_counted_and_the_trial_is_as_good(
     state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     probe = tmp_path / "ioprobe-without-btf"
@@ -111,15 +111,13 @@ def test_where_bpf_is_refused_calls_are_counted_another_way_and_the_trial_is_as_
     monkeypatch.setenv("IOTRIAL_PROBE", str(probe))
     report = run_json(write_study(tmp_path, STUDY), "--no-controls", "--no-stop", "--trust")
     assert report["trial"]["state"] == "done"
-    (said,) = notes(state)
-    assert report["diagnostics"]["not_accounted"] == [said]
-    assert said.startswith("requests were not counted: count requests by BPF: ")
-    assert "/sys/kernel/btf" in said
-    kinds = {kind for kind, _ in events(state)}
-    assert kinds == {"call", "not-accounted"}
+    said = notes(state)
+    assert sorted(report["diagnostics"]["not_accounted"]) == sorted(said)
+    assert any(one.startswith("requests were not counted: count requests by BPF: ") for one in said)
+    assert all("/sys/kernel/btf" in one for one in said)
+    assert not {"call", "request"} & {kind for kind, _ in events(state)}
     metrics = {row["metric"].partition(".")[0] for row in report["evidence"]}
-    assert "accounted_calls" in metrics
-    assert "accounted_requests" not in metrics
+    assert not metrics & {"accounted_calls", "accounted_requests"}
 
 
 def test_a_probe_that_dies_in_an_accounted_repetition_costs_the_trial_nothing(
