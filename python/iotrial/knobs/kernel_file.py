@@ -105,7 +105,7 @@ class KernelFileKnob(Knob):
         if not self.is_own(path, entry):
             raise LabError(
                 f"undo journal: knob {self.name} never sets {path}, so iotrial did not write this entry",
-                hint="check the entry: another program wrote or changed it",
+                hint=ENTRY_CHANGED,
             )
         text = target.read_or_none(path)
         if text is None:
@@ -123,6 +123,10 @@ class KernelFileKnob(Knob):
         if back != entry.original:
             raise KnobError(self.name, path, wrote=entry.original, found=back)
         return Undone.RESTORED
+
+
+#: hint for an entry with something that its knob never writes
+ENTRY_CHANGED = "check the entry: another program wrote or changed it"
 
 
 def foreign(path: str, found: str, entry: Entry) -> TakenError:

@@ -126,10 +126,8 @@ def on_means(effects: Sequence[Effect], conditions: Conditions) -> str | None:
     found = []
     for effect in filter(_mean_differs, effects):
         mean, typical = _mean_run(effect), interval(effect)
-        if (
-            mean.partition(" [")[0] == typical.partition(" [")[0]
-        ):  # not different in the digits that are printed
-            continue
+        if _number(mean) == _number(typical):
+            continue  # not different in the digits that are printed
         at = conditions.of_effect(effect).behind if len(effects) > 1 else ""
         found.append(effect)
         named.append(f"{level_name(effect)}{at} {mean}, typical runs {typical}")
@@ -189,9 +187,13 @@ def _mean_run(effect: Effect) -> str:
         ratio = effect.mean_ratio.ratio
     if ratio is None:
         return "?"
-    return interval_of(effect, (ratio, effect.low, effect.high)).partition(" [")[
-        0
-    ]  # as many digits as typical runs
+    # with as many digits as typical runs have
+    return _number(interval_of(effect, (ratio, effect.low, effect.high)))
+
+
+def _number(text: str) -> str:
+    """Return what stands before the interval, without a remark behind it."""
+    return text.partition(" [")[0]
 
 
 def _slow(effect: Effect) -> SlowRuns:

@@ -51,8 +51,6 @@ _JOINED = re.compile(r".+?(?:[-+=,:/ ]+|$)")
 #: of a command: quoted blanks do not end it
 _WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*"|['"])+""")
 _NARROWEST = 12
-#: wider than any terminal: such a column is not narrowed
-_WIDE = 1 << 20
 #: a table with narrower columns is printed in parts
 _LEGIBLE = 8
 _STYLES = {
@@ -299,7 +297,8 @@ class _Printer:
         room = self._width - len(_GAP) * (len(widths) - 1)
         words = [max([3, *map(cell_len, map(str.rstrip, _JOINED.findall(head.name)))]) for head in heads]
         text = [
-            max(_NARROWEST, word) if head.wide else _WIDE for head, word in zip(heads, words, strict=True)
+            max(_NARROWEST, word) if head.wide else width
+            for head, word, width in zip(heads, words, widths, strict=True)
         ]
         for least in (text, words, [3] * len(widths)):
             while sum(widths) > room and (narrowed := [p for p, one in enumerate(widths) if one > least[p]]):

@@ -238,10 +238,16 @@ def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = 
         levels = [elided(escape(name), _LONGEST_LEVEL) for name in (effect.level, effect.reference)]
     head = elided(comparisons.pop(), _LONGEST_COMPARISON) if single else "comparison"
     # the settings of one factor against the same reference are named by their levels
-    against = {(row.effect.kind == "main", row.effect.factor, row.effect.reference) for row in rows}
-    by_level = measured and len(comparisons) > 1 and len(against) == 1 and next(iter(against))[0]
+    by_level = False
+    if (
+        measured
+        and len(comparisons) > 1
+        and len({(row.effect.factor, row.effect.reference) for row in rows}) == 1
+    ):
+        by_level = all(row.effect.kind == "main" for row in rows)
     if by_level:
-        head, levels[1] = (elided(escape(name), _LONGEST_LEVEL) for name in next(iter(against))[1:])
+        named = rows[0].effect.factor, rows[0].effect.reference
+        head, levels[1] = (elided(escape(name), _LONGEST_LEVEL) for name in named)
     columns = heads(
         Column(head, wide=True),
         *(Column(name, right=True, view=at) for name in levels if measured),

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from iotrial.errors import KnobError, LabError, RequestError, UnsupportedLevel
 from iotrial.knobs import filesystem as declared
-from iotrial.knobs.kernel_file import foreign
+from iotrial.knobs.kernel_file import ENTRY_CHANGED, foreign
 from iotrial.knobs.knob import Knob, Requirement, RunContext, TakenError, Undone, one_of
 from iotrial.lab.disk import DiskPlace, disk_place
 from iotrial.lab.in_place import ATIME, InPlace, remount_atime
@@ -102,7 +102,7 @@ class MountAtime(MountKnob, declared.MountAtime):
         if entry.original not in self.LEVELS or not set(flags) <= ATIME | {"nodiratime"}:
             raise LabError(
                 f"undo journal: knob {self.name} never sets {entry.original!r}, so this entry is not iotrial's",
-                hint="check the entry: another program wrote or changed it",
+                hint=ENTRY_CHANGED,
             )
         mount = target.mount_at(where)
         if mount is None:
@@ -208,7 +208,7 @@ class MountOption(MountKnob, declared.MountOption):
         if not any(about in options for options in LIVE.values()) or family(entry.original) != about:
             raise LabError(
                 f"undo journal: knob {self.name} never sets {entry.original!r} in place, so this entry is not iotrial's",
-                hint="check the entry: another program wrote or changed it",
+                hint=ENTRY_CHANGED,
             )
         device = entry.identity.get("device", "")
         info = target.mount_at(mount)
