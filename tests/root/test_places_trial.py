@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -69,8 +70,7 @@ argv = ["sh", "-c", "test $(stat -f -c %T {dir}) = {kind} && date > {place.aside
 
 def test_every_run_is_at_the_place_of_its_level(state: Path, tmp_path: Path, disk_folder: Path) -> None:
     study = write_study(tmp_path, STUDY.replace("BLOCKS", "2"))
-    elsewhere = disk_folder / "elsewhere"
-    elsewhere.mkdir()
+    elsewhere = Path(tempfile.mkdtemp(dir=disk_folder))
     report = run_json(study, "--trust", "--place", f"second={elsewhere}")
     runs = stored_runs(state)
     assert failures_of(state) == []  # the command fails on any other file system than its level's
@@ -107,8 +107,7 @@ def test_a_trial_over_two_places_that_was_killed_is_restored_and_resumed(
     text = STUDY.replace("BLOCKS", "4").partition('[[workload]]\nname = "where"')[0]
     text = re.sub(r"    \{ knob = .command.argument.*\n", "", text)
     study = write_study(tmp_path, text)
-    elsewhere = disk_folder / "again"
-    elsewhere.mkdir()
+    elsewhere = Path(tempfile.mkdtemp(dir=disk_folder))
     running = subprocess.Popen(
         [sys.executable, "-m", "iotrial", "run", study, "--no-stop", "--place", f"second={elsewhere}"],
         stdout=subprocess.DEVNULL,
@@ -140,8 +139,7 @@ def test_places_are_folders_without_root_too(state: Path, tmp_path: Path, disk_f
         "test $(stat -f -c %T {dir}) = {kind}", "test -d {dir} -a {kind}"
     )
     study = write_study(tmp_path, text)
-    elsewhere = disk_folder / "folders"
-    elsewhere.mkdir()
+    elsewhere = Path(tempfile.mkdtemp(dir=disk_folder))
     report = run_json(study, "--trust", "--place", f"second={elsewhere}", "--on", str(disk_folder))
     assert failures_of(state) == []
     folders = [place["folder"] for place in report["trial"]["lab_settings"]["places"] if "folder" in place]
