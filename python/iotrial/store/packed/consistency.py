@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from iotrial.design.model import Arm, ArmKind, Condition
+from iotrial.design.model import Arm, ArmKind, Condition, WashIn
 from iotrial.design.plan import Plan
 from iotrial.errors import RequestError, StoreError
 from iotrial.store.model import BlockEnd, RunRecord, TrialData, TrialHeader, TrialState
 from iotrial.store.packed.records import PackedRun, PackedState
+from iotrial.store.records import washed_in
 from iotrial.study.model import DesignKind
 
 _AFTER: dict[TrialState | None, frozenset[TrialState]] = {
@@ -59,8 +60,8 @@ class Consistency:
         race = header.study.design.kind is DesignKind.RACE
         #: of a race, by condition and block: the runs of blocks that are not complete yet; None for other designs
         self._raced: dict[tuple[str, int], list[RunRecord]] | None = {} if race else None
-        #: of a race, by condition: the arms of the last complete block
-        self._inside: dict[str, set[str]] = {}
+        #: of a race, by condition: the arms of the last complete block, and its wash-in
+        self._inside: dict[str, tuple[set[str], WashIn | None]] = {}
         self._state: TrialState | None = None
         self._attempts = 0
         self._attempt = 0
@@ -115,16 +116,20 @@ class Consistency:
         block.ended = True
 
     def _check_race(self, end: BlockEnd) -> int:
-        """Check a block of a race, which runs the arms of the block before but for those that left; return its size."""
+        """Check a block of a race, which runs the arms of the block before but for those that left; return its size.
+
+        A race starts again with all arms when the wash-in changes.
+        """
         assert self._raced is not None
         condition = self._condition(end.condition)
         runs = self._raced.pop((end.condition, end.block), [])
         names = {arm.name for arm in self._plan.treatments}
         inside = {run.arm for run in runs} & names
-        before = self._inside.get(end.condition, names)
-        if not inside <= before or self._plan.reference.name not in inside:
+        wash_in = washed_in(runs)
+        before, last = self._inside.get(end.condition, (names, wash_in))
+        if not inside <= (before if wash_in == last else names) or self._plan.reference.name not in inside:
             raise _wrong_end(end.block)
-        self._inside[end.condition] = inside
+        self._inside[end.condition] = inside, wash_in
         arms = self._plan.order(condition, end.block, inside)
         for run in runs:
             _check_arm(run, arms)
