@@ -12,7 +12,7 @@ from booted import MEMBER_SIZE, SERIALS, Booted
 from iotrial.errors import LabError, UnsupportedLevel
 from iotrial.guest.array import LEVELS, ArrayPlace
 from iotrial.knobs.knob import RunContext, WorkDraft
-from iotrial.lab import host, registry
+from iotrial.lab import cache, host, registry
 from iotrial.lab.disk import disk_place
 from iotrial.lab.journal import Journal
 from iotrial.lab.place import FileSet
@@ -268,3 +268,30 @@ def test_an_array_is_made_without_its_last_disk_where_its_level_does_without(sub
     with pytest.raises(LabError, match="cannot run with a disk missing"):
         turn(subject, "raid.level", "raid0") and turn(subject, "raid.state", "degraded")
     turn(subject, "raid.state", "whole")
+
+
+def _read_by_disks(subject: RunContext) -> int:
+    """Read 240 KiB of the array past the page cache; return the KiB that its disks were asked for."""
+    names = ("vda", "vdb", "vdc", "vdd")
+    before = [int(subject.target.read(f"/sys/block/{name}/stat").split()[2]) for name in names]
+    argv = ["dd", "if=/dev/md0", "of=/dev/null", "iflag=direct", "bs=4k", "count=60"]
+    subject.target.run(argv).output("a read")
+    after = [int(subject.target.read(f"/sys/block/{name}/stat").split()[2]) for name in names]
+    return (sum(after) - sum(before)) // 2
+
+
+def test_a_cold_array_keeps_no_stripes(subject: RunContext) -> None:
+    """A degraded RAID5 reads through its stripe cache, which no drop of the page cache empties."""
+    turn(subject, "raid.level", "raid5")
+    turn(subject, "raid.state", "degraded")
+    turn(subject, "raid.stripe_cache", "512")
+    first = _read_by_disks(subject)
+    assert first >= 240
+    subject.worker.call("drop_caches", what=3)
+    assert _read_by_disks(subject) < first / 4  # this is what makes a run depend on the one before
+    cache.prepare(subject, "cold-files")
+    assert _read_by_disks(subject) == first
+    assert subject.target.read("/sys/block/md0/md/stripe_cache_size").strip() == "512"
+    turn(subject, "raid.state", "whole")
+    cache.prepare(subject, "cold-files")
+    assert _read_by_disks(subject) == _read_by_disks(subject) == 240

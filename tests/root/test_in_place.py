@@ -343,6 +343,22 @@ def test_output_goes_to_a_folder_that_is_removed_again(state: Path, mounted: Pat
     assert all(run["responses"]["out_bytes"] > 16000 for run in stored_runs(state))
 
 
+def test_levels_may_write_to_the_folder_too(state: Path, mounted: Path) -> None:
+    held = contents(mounted)
+    attempt(
+        "--in", str(mounted), "--blocks", "2", "--no-stop",
+        "--command", 'gzip -1 < f001 > "{out}/copy"', "--command", 'cp f001 "{out}/copy"',
+    )  # fmt: skip
+    sizes = {run["treatment"]["command"]: run["responses"]["out_bytes"] for run in stored_runs(state)}
+    assert sizes['cp f001 "{out}/copy"'] == (mounted / "f001").stat().st_size
+    assert 16000 < sizes['gzip -1 < f001 > "{out}/copy"'] < (mounted / "f001").stat().st_size + 1000
+    attempt(
+        "-L", "to", "{out}/a,{out}/b", "--in", str(mounted), "--blocks", "2", "--no-stop", "--", "cp", "f001", "{to}"
+    )
+    assert all(run["responses"]["out_files"] == 1 for run in stored_runs(state))
+    assert contents(mounted) == held
+
+
 def test_a_command_that_reads_nothing_there_cannot_be_made_cold(state: Path, mounted: Path) -> None:
     words = ("-L", "n", "1,2", "--in", str(mounted), "--cache", "cold", "--", "echo", "{n}")
     done = iotrial("try", *words, check=2)

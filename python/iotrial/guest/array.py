@@ -31,6 +31,8 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
 )
 #: all disks present, or created without the last one
 STATES = ("whole", "degraded")
+#: the module whose arrays have a stripe cache, and its least size in stripes
+STRIPED, LEAST_STRIPES = "raid456", 17
 #: left free at the end of each disk under the device mapper
 _ALIGNED_SECTORS = 2048
 
@@ -66,7 +68,7 @@ class Maker:
 
 MAKERS: Mapping[str, Maker] = MappingProxyType(
     {
-        "md": Maker({"mdadm": "mdadm"}),
+        "md": Maker({"mdadm": "mdadm", "dd": "coreutils"}),
         "btrfs": Maker({"mkfs.btrfs": "btrfs-progs", "btrfs": "btrfs-progs"}, ("btrfs",)),
         "lvm": Maker({"dmsetup": "dmsetup"}, ("dm_mod",)),
     }
@@ -204,6 +206,21 @@ class ArrayPlace(DiskPlace):
         self._part()
         self._join()
         super()._format()
+
+    def empty_device_cache(self) -> None:
+        """Empty md's stripe cache: a RAID5 that lacks a disk reads through it, and no drop of the page cache empties it.
+
+        The stripes that stay at its least size then hold the end of the array, which is read for this.
+        """
+        if self._made_by != "md" or LEVELS[self.found("level")].module != STRIPED:
+            return
+        path = self.file("stripe_cache_size")
+        size, last = self.target.read(path), int(self.target.read(f"/sys/block/{ARRAY}/size")) // 2048 - 1
+        self.target.write(path, str(LEAST_STRIPES))
+        self._run(
+            ["dd", f"if=/dev/{ARRAY}", "of=/dev/null", "iflag=direct", "bs=1M", "count=1", f"skip={last}"]
+        )
+        self.target.write(path, size)
 
     def facts(self) -> Mapping[str, object]:
         disk = {} if self._disk is None else {"modelled": described(self._disk)}

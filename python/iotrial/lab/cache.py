@@ -64,9 +64,11 @@ def writes_back(state: str) -> bool:
 def prepare(subject: RunContext, state: str) -> None:
     """Bring the cache to this state, as the last step before the timed part.
 
-    ``cold-files`` needs nothing here: the fresh mount has already done it.
+    Of the page cache ``cold-files`` leaves nothing to do here: the fresh mount has emptied it.
     """
     files = subject.files
+    if state.startswith("cold"):
+        subject.place.empty_device_cache()
     if state in ("cold-data", "cold-system"):
         subject.place.syncfs()
     if subject.place.data is not None and state in _OF_FILES:

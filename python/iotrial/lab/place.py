@@ -183,6 +183,9 @@ class Place(ABC):
             raise LabError(f"copying {folder} to {self.label}: {problem}")
         self.syncfs()
 
+    def empty_device_cache(self) -> None:
+        """Empty what the layers between file system and disk keep in memory, apart from the page cache: here nothing."""
+
     def syncfs(self) -> None:
         """Write back all dirty data of this file system."""
         self.worker.call("syncfs", path=self.root)

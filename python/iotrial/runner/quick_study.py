@@ -23,6 +23,7 @@ from iotrial.knobs.sysctl import Sysctl
 from iotrial.runner.combinations import clash
 from iotrial.study.model import BEST, QUICK, TODAY, DesignKind, Level, Setting
 from iotrial.study.places import IN_PLACE
+from iotrial.workloads.command import SCRATCH
 
 #: the factor with whole settings as levels
 SETTINGS = "settings"
@@ -401,12 +402,6 @@ def _check(factors: Sequence[Varied], argv: Sequence[str], wish: Wish) -> None:
     for factor in factors:
         if wish.replay is not None and factor.knob == VARIABLE:
             raise RequestError(f"{_ENVIRONMENT}{factor.name}: a replay starts no program", hint="remove it")
-    for factor in factors:
-        if factor.knob == ARGUMENT and any("{out}" in value for value in factor.values):
-            raise RequestError(
-                f"{{out}} in a level of {factor.name}: it stands for a folder only in the command itself",
-                hint="write {out} in the command, or name a folder of your own in the level",
-            )
     texts = [*argv, *(text for command in wish.commands for text in command)]
     for name, _ in wish.parameters:
         if not any(f"{{{name}}}" in text for text in texts):
@@ -485,8 +480,18 @@ def _command(wish: Wish, argv: list[str]) -> dict[str, Any]:
         **({} if wish.cleanup is None else {"cleanup": [SHELL, "-c", wish.cleanup]}),
         **({"expect_exit": wish.expect_exit} if wish.expect_exit else {}),
         **({"stdout": wish.stdout} if wish.stdout != "pipe" else {}),
+        **({"output_folder": True} if any(SCRATCH in text for text in _level_texts(wish)) else {}),
         **({"output": [_output(one) for one in wish.printed]} if wish.printed else {}),
     }
+
+
+def _level_texts(wish: Wish) -> Iterator[str]:
+    """Yield what the levels put into the command."""
+    if len(wish.commands) > 1:
+        yield from map(_as_line, wish.commands)
+    yield from (values for _, values in wish.parameters)
+    yield from wish.levels
+    yield from (setting.value for level in wish.bundles for setting in level.settings)
 
 
 def _output(printed: Printed) -> dict[str, str]:

@@ -497,13 +497,8 @@ def _check_stand_ins(source: Source, workloads: Sequence[Workload]) -> None:
 def check_placeholders(
     source: Source, factors: Sequence[Factor], fixed: Sequence[Setting], workloads: Sequence[Workload]
 ) -> None:
-    """Reject a placeholder that no command contains: its factor would have no effect."""
-    texts = [
-        text
-        for workload in workloads
-        if isinstance(workload.work, HasPrograms)
-        for text in workload.work.texts()
-    ]
+    """Reject a placeholder that no command contains, which would have no effect, and ``{out}`` where there is no folder."""
+    works = [workload.work for workload in workloads if isinstance(workload.work, HasPrograms)]
     places = [
         (setting, ("factor", index))
         for index, factor in enumerate(factors)
@@ -513,9 +508,15 @@ def check_placeholders(
     places += [(setting, ("fixed", index)) for index, setting in enumerate(fixed)]
     for setting, place in places:
         placeholder = dict(setting.options).get("placeholder")
-        if placeholder is not None and not any(placeholder in text for text in texts):
+        if placeholder is None:
+            continue
+        having = [work for work in works if any(placeholder in text for text in work.texts())]
+        if not having:
             message = f'no command workload has the placeholder "{placeholder}"'
             raise source.error(message, *place, "placeholder")
+        if "{out}" in setting.value and not all(work.needs_scratch() for work in having):
+            message = "a level has {out}, and the workload has no output folder"
+            raise source.error(message, *place, hint="set output_folder = true in the workload")
 
 
 def _workload(source: Source, data: dict[str, Any], factors: Sequence[Factor], path: Path) -> Workload:

@@ -168,6 +168,7 @@ class CommandWork(HasCheck, HasPrograms, ServedWork, frozen=True, kw_only=True):
     expect_exit: Annotated[
         int, Meta(ge=ANY_EXIT, le=255, description="exit status that means success; -1: any")
     ] = 0
+    output_folder: Annotated[bool, Meta(description="make `{out}` although only a level names it")] = False
     run_as: Annotated[Literal["user", "root"], Meta(description="the user who called iotrial, or root")] = (
         "user"
     )
@@ -412,9 +413,8 @@ class CommandWork(HasCheck, HasPrograms, ServedWork, frozen=True, kw_only=True):
         return self.stdout == INHERIT
 
     def needs_scratch(self) -> bool:
-        return any(SCRATCH in text for text in self.texts()) or any(
-            output.source.startswith(FOLDER) for output in self.outputs
-        )
+        named = any(SCRATCH in text for text in self.texts())
+        return self.output_folder or named or any(one.source.startswith(FOLDER) for one in self.outputs)
 
     def as_root(self) -> bool:
         return self.run_as == "root"

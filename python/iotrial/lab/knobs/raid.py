@@ -71,7 +71,7 @@ class RaidStripeCache(Knob, declared.RaidStripeCache):
     requirement = Requirement(root=True, labs=GUESTS, tools=_MD)
 
     def parse(self, setting: Setting) -> str:
-        return whole_number(f"knob {self.name}", setting.value, 17, 32768)
+        return whole_number(f"knob {self.name}", setting.value, array.LEAST_STRIPES, 32768)
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "256"
