@@ -285,6 +285,7 @@ def test_a_cold_array_keeps_no_stripes(subject: RunContext) -> None:
     turn(subject, "raid.level", "raid5")
     turn(subject, "raid.state", "degraded")
     turn(subject, "raid.stripe_cache", "512")
+    cache.prepare(subject, "cold-files")
     first = _read_by_disks(subject)
     assert first >= 240
     subject.worker.call("drop_caches", what=3)
