@@ -11,16 +11,7 @@ from __future__ import annotations
 from iotrial.errors import RequestError, UnsupportedLevel
 from iotrial.knobs.knob import RunContext, a_lab
 from iotrial.stats.voids import Void
-
-ON_A_DISK = ("cold-files", "cold-data", "cold-system", "warm", "as-is")
-#: cache states by kind of lab; the first is what ``cold`` means there
-STATES: dict[str, tuple[str, ...]] = {
-    "image": ON_A_DISK,
-    "device": ON_A_DISK,
-    "guest": ON_A_DISK,
-    "directory": ("cold-data", "cold-system", "warm", "as-is"),
-    "in-place": ("cold-data", "cold-system", "warm", "as-is"),
-}
+from iotrial.study.places import CACHE_STATES_OF
 
 #: in place: how the files that the work reads are brought to a state
 _OF_FILES = {"cold-data": "evict_files", "warm": "warm_files"}
@@ -31,13 +22,11 @@ LEFT_WARM = (
 )
 #: evidence of a run: bytes of its files that the kernel kept in memory
 KEPT = "cache_kept_bytes"
-NEEDS_ROOT = frozenset({"cold-files", "cold-system"})
-ALL = ("cold", "cold-data", "cold-files", "cold-system", "warm", "as-is")
 
 
 def resolve(state: str, lab: str) -> str:
     """Return the state that a name means in this kind of lab. Raises UnsupportedLevel, listing the lab's states."""
-    states = STATES[lab]
+    states = CACHE_STATES_OF[lab]
     if state == "cold":
         return states[0]
     if state not in states:

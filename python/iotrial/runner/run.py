@@ -33,7 +33,7 @@ from iotrial.lab import cache, health
 from iotrial.lab.disk import DiskPlace, disk_place
 from iotrial.lab.knobs.filesystem import FilesystemType
 from iotrial.lab.knobs.mount import MountKnob
-from iotrial.lab.knobs.work import ProcessUser
+from iotrial.knobs.work import ProcessUser
 from iotrial.lab.place import FULL, Place
 from iotrial.runner.command_user import command_user
 from iotrial.runner.guest import MachineSpec
