@@ -65,13 +65,13 @@ class FileMode(Knob):
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "0000"
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        files = subject.selection(self.name)
-        return _only(self.name, subject.worker.call("get_mode", set=files.set, files=files.wire)["modes"])
+    def read(self, context: RunContext, setting: Setting) -> str:
+        files = context.selection(self.name)
+        return _only(self.name, context.worker.call("get_mode", set=files.set, files=files.wire)["modes"])
 
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        files = subject.selection(self.name)
-        subject.worker.call("set_mode", set=files.set, files=files.wire, mode=value)
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
+        files = context.selection(self.name)
+        context.worker.call("set_mode", set=files.set, files=files.wire, mode=value)
 
 
 class FileSize(Knob):
@@ -98,13 +98,13 @@ class FileSize(Knob):
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "1"
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        files = subject.selection(self.name)
-        return _only(self.name, subject.worker.call("get_size", set=files.set, files=files.wire)["sizes"])
+    def read(self, context: RunContext, setting: Setting) -> str:
+        files = context.selection(self.name)
+        return _only(self.name, context.worker.call("get_size", set=files.set, files=files.wire)["sizes"])
 
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        files = subject.selection(self.name)
-        subject.worker.call("set_size", set=files.set, files=files.wire, size=int(value))
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
+        files = context.selection(self.name)
+        context.worker.call("set_size", set=files.set, files=files.wire, size=int(value))
 
 
 class FileLink(Knob):
@@ -123,22 +123,22 @@ class FileLink(Knob):
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "none"
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        files = subject.selection(self.name)
-        if subject.work.view is None:
+    def read(self, context: RunContext, setting: Setting) -> str:
+        files = context.selection(self.name)
+        if context.work.view is None:
             return "none"
-        kinds = subject.worker.call("get_link", set=files.set, files=files.wire, view=VIEW)["kinds"]
+        kinds = context.worker.call("get_link", set=files.set, files=files.wire, view=VIEW)["kinds"]
         return _only(self.name, kinds)
 
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        files = subject.selection(self.name)
-        subject.worker.call("unlink", set=files.set, view=VIEW)
-        subject.work.view = None
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
+        files = context.selection(self.name)
+        context.worker.call("unlink", set=files.set, view=VIEW)
+        context.work.view = None
         if value != "none":
-            subject.worker.call(
+            context.worker.call(
                 "link", set=files.set, files=files.wire, view=VIEW, kind=value, chain=self.CHAIN
             )
-            subject.work.view = VIEW
+            context.work.view = VIEW
 
 
 class FileAtimeState(Knob):
@@ -156,15 +156,15 @@ class FileAtimeState(Knob):
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "day-old"
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        files = subject.selection(self.name)
-        states = subject.worker.call("get_atime_state", set=files.set, files=files.wire)["states"]
+    def read(self, context: RunContext, setting: Setting) -> str:
+        files = context.selection(self.name)
+        states = context.worker.call("get_atime_state", set=files.set, files=files.wire)["states"]
         return _only(self.name, states)
 
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        files = subject.selection(self.name)
-        subject.worker.call(
-            "set_atime_state", set=files.set, files=files.wire, state=value, view=subject.work.view
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
+        files = context.selection(self.name)
+        context.worker.call(
+            "set_atime_state", set=files.set, files=files.wire, state=value, view=context.work.view
         )
 
 
@@ -198,16 +198,16 @@ class FileRewritten(Knob):
                 f"knob file.rewritten: {percent} % of {work.files} files is not a whole number of files",
             )
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        files = subject.selection(self.name)
-        states = subject.worker.call("get_atime_state", set=files.set, files=files.wire)["states"]
+    def read(self, context: RunContext, setting: Setting) -> str:
+        files = context.selection(self.name)
+        states = context.worker.call("get_atime_state", set=files.set, files=files.wire)["states"]
         stale = states.get("stale", 0)
         if stale + states.get("fresh", 0) != files.count:
             return _only(self.name, states)
         return f"{100 * stale / files.count:g} %"
 
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        files = subject.selection(self.name)
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
+        files = context.selection(self.name)
         percent = int(value.removesuffix(" %"))
         chosen = range(files.count) if files.indices is None else files.indices
         spread = {n for n in range(files.count) if (n + 1) * percent // 100 > n * percent // 100}
@@ -215,8 +215,8 @@ class FileRewritten(Knob):
             ("fresh", [index for n, index in enumerate(chosen) if n not in spread]),
             ("stale", [index for n, index in enumerate(chosen) if n in spread]),
         ):
-            subject.worker.call(
-                "set_atime_state", set=files.set, files=those, state=state, view=subject.work.view
+            context.worker.call(
+                "set_atime_state", set=files.set, files=those, state=state, view=context.work.view
             )
 
 
@@ -242,10 +242,10 @@ class FileAttribute(Knob):
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "none"
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
+    def read(self, context: RunContext, setting: Setting) -> str:
         found: dict[str, int] = {}
-        for paths in _batches(subject):
-            done = self._run(subject, ["lsattr", "-d", *paths])
+        for paths in _batches(context):
+            done = self._run(context, ["lsattr", "-d", *paths])
             for line in done.stdout.splitlines():
                 letters = "".join(c for c in line.split(" ", 1)[0] if c in "ASj")
                 found[letters] = found.get(letters, 0) + 1
@@ -256,22 +256,22 @@ class FileAttribute(Knob):
             ", ".join(f"{letters or 'none'} ({n} files)" for letters, n in sorted(found.items())) or "no file"
         )
 
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
         letter = self.LETTERS[value]
         words = [f"-{''.join(c for c in 'ASj' if c != letter)}", *([f"+{letter}"] if letter else [])]
-        for paths in _batches(subject):
-            done = self._run(subject, ["chattr", *words, *paths])
+        for paths in _batches(context):
+            done = self._run(context, ["chattr", *words, *paths])
             if done.exit_status != 0:
                 raise KnobError(
                     self.name,
-                    subject.place.label,
+                    context.place.label,
                     wrote=value,
                     found="refused",
                     hint=done.stderr.strip()[-200:],
                 )
 
-    def _run(self, subject: RunContext, argv: list[str]) -> Finished:
-        return subject.worker.run(argv, timeout_s=300)
+    def _run(self, context: RunContext, argv: list[str]) -> Finished:
+        return context.worker.run(argv, timeout_s=300)
 
 
 class FileFragmentation(Declaration):
@@ -308,16 +308,16 @@ def _only(knob: str, counts: dict[str, int]) -> str:
     return ", ".join(f"{value} ({count} files)" for value, count in sorted(counts.items())) or f"no {knob}"
 
 
-def _batches(subject: RunContext) -> Iterator[list[str]]:
+def _batches(context: RunContext) -> Iterator[list[str]]:
     """Yield the paths of a run's files in batches. Uses the path in the view if the view holds regular files."""
-    selection = subject.selection(FileAttribute.name)
-    files = subject.place.sets[selection.set]
+    selection = context.selection(FileAttribute.name)
+    files = context.place.sets[selection.set]
     folder = files.folder
     first = _name((selection.indices or (0,))[0], files.directories)
-    seen = f"{folder}.{subject.work.view}/{first}"
-    if subject.work.view is not None and subject.worker.stat(seen)["kind"] == "file":
+    seen = f"{folder}.{context.work.view}/{first}"
+    if context.work.view is not None and context.worker.stat(seen)["kind"] == "file":
         # a hard link works as well as the original name
-        folder = f"{folder}.{subject.work.view}"
+        folder = f"{folder}.{context.work.view}"
     indices = range(files.count) if selection.indices is None else selection.indices
     paths = [f"{folder}/{_name(index, files.directories)}" for index in indices]
     for start in range(0, len(paths), BATCH):

@@ -41,11 +41,11 @@ class NamedValue(Knob):
         """Return the texts of the draft, by name."""
         raise NotImplementedError
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        return self.values(subject.work).get(self.value_option(setting), "")
+    def read(self, context: RunContext, setting: Setting) -> str:
+        return self.values(context.work).get(self.value_option(setting), "")
 
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        self.values(subject.work)[self.value_option(setting)] = value
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
+        self.values(context.work)[self.value_option(setting)] = value
 
 
 class MatrixSize(Knob):
@@ -57,11 +57,11 @@ class MatrixSize(Knob):
     def parse(self, setting: Setting) -> str:
         return str(size_within(self.name, setting.value, SMALLEST_RECORD, self.largest, self.open_levels))
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        return str(subject.work.sizes.get(self.of, 0))
+    def read(self, context: RunContext, setting: Setting) -> str:
+        return str(context.work.sizes.get(self.of, 0))
 
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        subject.work.sizes[self.of] = int(value)
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
+        context.work.sizes[self.of] = int(value)
 
 
 class ProcessKnob(Knob):
@@ -75,39 +75,39 @@ class ProcessKnob(Knob):
 
     tool: ClassVar[str]
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        return subject.work.process.get(self.name, self.plain)
+    def read(self, context: RunContext, setting: Setting) -> str:
+        return context.work.process.get(self.name, self.plain)
 
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        subject.work.process[self.name] = value
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
+        context.work.process[self.name] = value
 
-    def enter(self, subject: RunContext, setting: Setting, value: str) -> None:
-        self._change(subject, value)
+    def enter(self, context: RunContext, setting: Setting, value: str) -> None:
+        self._change(context, value)
 
-    def leave(self, subject: RunContext, setting: Setting) -> None:
-        self._change(subject, self.plain)
+    def leave(self, context: RunContext, setting: Setting) -> None:
+        self._change(context, self.plain)
 
     def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
         return (f"{self.name} of the work itself, which may affect other processes: {', '.join(values)}",)
 
     @abstractmethod
-    def argv(self, subject: RunContext, value: str, pid: str) -> list[str]:
+    def argv(self, context: RunContext, value: str, pid: str) -> list[str]:
         """Return the arguments that set the value."""
 
     @abstractmethod
-    def found(self, subject: RunContext, pid: str) -> str:
+    def found(self, context: RunContext, pid: str) -> str:
         """Return the kernel's current value."""
 
-    def _change(self, subject: RunContext, value: str) -> None:
-        pid = subject.worker.read("/proc/self/stat").split(" ", 1)[0]
-        done = subject.worker.run([self.tool, *self.argv(subject, value, pid)])
-        found = self.found(subject, pid)
-        if done.exit_status != 0 or found != self.wanted(subject, value):
+    def _change(self, context: RunContext, value: str) -> None:
+        pid = context.worker.read("/proc/self/stat").split(" ", 1)[0]
+        done = context.worker.run([self.tool, *self.argv(context, value, pid)])
+        found = self.found(context, pid)
+        if done.exit_status != 0 or found != self.wanted(context, value):
             raise KnobError(
                 self.name, "the probe", wrote=value, found=found, hint=done.stderr.strip()[-200:] or None
             )
 
-    def wanted(self, subject: RunContext, value: str) -> str:
+    def wanted(self, context: RunContext, value: str) -> str:
         """Return the value in the form that ``found`` returns."""
         return value
 
@@ -245,11 +245,11 @@ class ProcessUser(Knob):
     def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=setting.value != "self", labs=EVERYWHERE)
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        return subject.work.reader
+    def read(self, context: RunContext, setting: Setting) -> str:
+        return context.work.reader
 
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        subject.work.reader = value
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
+        context.work.reader = value
 
 
 class CacheState(Knob):
@@ -264,18 +264,18 @@ class CacheState(Knob):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, CACHE_STATES)
 
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return ("cold", *CACHE_STATES_OF[subject.place.kind])
+    def levels(self, context: RunContext, setting: Setting) -> tuple[str, ...]:
+        return ("cold", *CACHE_STATES_OF[context.place.kind])
 
     def requires(self, setting: Setting) -> Requirement:
         labs = {kind for kind, states in CACHE_STATES_OF.items() if setting.value in (*states, "cold")}
         return Requirement(root=setting.value in CACHE_NEEDS_ROOT, labs=frozenset(labs))
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        return subject.work.cache
+    def read(self, context: RunContext, setting: Setting) -> str:
+        return context.work.cache
 
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        subject.work.cache = value
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
+        context.work.cache = value
 
     def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
         return ("drops the page cache of the whole machine before runs",) if "cold-system" in values else ()
@@ -302,29 +302,29 @@ class ProcessNice(ProcessKnob):
         tools = {self.tool: "util-linux", "nice": "coreutils"}
         return Requirement(root=setting.value.startswith("-"), labs=EVERYWHERE, tools=tools)
 
-    def enter(self, subject: RunContext, setting: Setting, value: str) -> None:
-        if subject.worker.read("/proc/self/status").partition("\nUid:")[2].split()[1] == "0":
-            super().enter(subject, setting, value)
+    def enter(self, context: RunContext, setting: Setting, value: str) -> None:
+        if context.worker.read("/proc/self/status").partition("\nUid:")[2].split()[1] == "0":
+            super().enter(context, setting, value)
             return
-        now = self.found(subject, "")
+        now = self.found(context, "")
         more = int(value) - int(now)
         if more < 0:
             raise UnsupportedLevel(
                 f"knob process.nice: iotrial itself has niceness {now}, and without root {value} cannot be had",
             )
-        subject.work.prefix = ("nice", "-n", str(more))
+        context.work.prefix = ("nice", "-n", str(more))
 
-    def leave(self, subject: RunContext, setting: Setting) -> None:
-        if subject.work.prefix:
-            subject.work.prefix = ()
+    def leave(self, context: RunContext, setting: Setting) -> None:
+        if context.work.prefix:
+            context.work.prefix = ()
         else:
-            super().leave(subject, setting)
+            super().leave(context, setting)
 
-    def argv(self, subject: RunContext, value: str, pid: str) -> list[str]:
+    def argv(self, context: RunContext, value: str, pid: str) -> list[str]:
         return ["-n", value, "-p", pid]
 
-    def found(self, subject: RunContext, pid: str) -> str:
-        fields = subject.worker.read("/proc/self/stat").rpartition(")")[2].split()
+    def found(self, context: RunContext, pid: str) -> str:
+        fields = context.worker.read("/proc/self/stat").rpartition(")")[2].split()
         return fields[NICE_FIELD] if len(fields) > NICE_FIELD else "nothing"
 
 
@@ -341,13 +341,13 @@ class ProcessIoPriority(ProcessKnob):
 
     LEVELS = ("none", *(f"best-effort-{n}" for n in range(8)), "idle")
 
-    def argv(self, subject: RunContext, value: str, pid: str) -> list[str]:
+    def argv(self, context: RunContext, value: str, pid: str) -> list[str]:
         if value in ("none", "idle"):
             return ["-c", {"none": "0", "idle": "3"}[value], "-p", pid]
         return ["-c", "2", "-n", value[-1], "-p", pid]
 
-    def found(self, subject: RunContext, pid: str) -> str:
-        text = subject.worker.run([self.tool, "-p", pid]).stdout.strip()
+    def found(self, context: RunContext, pid: str) -> str:
+        text = context.worker.run([self.tool, "-p", pid]).stdout.strip()
         known = re.fullmatch(r"(none|best-effort|idle)(?:: prio ([0-7]))?", text)
         if known is None:
             return text
@@ -369,26 +369,26 @@ class ProcessCpu(ProcessKnob):
     def parse(self, setting: Setting) -> str:
         return "any" if setting.value == "any" else whole_number("knob process.cpu", setting.value, 0, 8191)
 
-    def enter(self, subject: RunContext, setting: Setting, value: str) -> None:
-        allowed = self.found(subject, "")
-        subject.work.processors = allowed
+    def enter(self, context: RunContext, setting: Setting, value: str) -> None:
+        allowed = self.found(context, "")
+        context.work.processors = allowed
         if value != "any" and value not in _numbers(allowed):
             raise UnsupportedLevel(
                 f"knob process.cpu: this machine has no CPU {value}", hint=f"available: {allowed}"
             )
-        super().enter(subject, setting, value)
+        super().enter(context, setting, value)
 
-    def argv(self, subject: RunContext, value: str, pid: str) -> list[str]:
-        return ["-a", "-c", "-p", self.wanted(subject, value), pid]
+    def argv(self, context: RunContext, value: str, pid: str) -> list[str]:
+        return ["-a", "-c", "-p", self.wanted(context, value), pid]
 
-    def found(self, subject: RunContext, pid: str) -> str:
-        for line in subject.worker.read("/proc/self/status").split("\n"):
+    def found(self, context: RunContext, pid: str) -> str:
+        for line in context.worker.read("/proc/self/status").split("\n"):
             if line.startswith("Cpus_allowed_list:"):
                 return line.partition(":")[2].strip()
         return ""
 
-    def wanted(self, subject: RunContext, value: str) -> str:
-        return subject.work.processors if value == "any" else value
+    def wanted(self, context: RunContext, value: str) -> str:
+        return context.work.processors if value == "any" else value
 
 
 class ProgramPath(Knob):
@@ -421,18 +421,18 @@ class ProgramPath(Knob):
             )
         return path
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        return subject.work.programs.get(PROGRAM, "")
+    def read(self, context: RunContext, setting: Setting) -> str:
+        return context.work.programs.get(PROGRAM, "")
 
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        subject.work.programs[PROGRAM] = value
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
+        context.work.programs[PROGRAM] = value
 
-    def verify(self, subject: RunContext, setting: Setting, value: str) -> None:
-        super().verify(subject, setting, value)
+    def verify(self, context: RunContext, setting: Setting, value: str) -> None:
+        super().verify(context, setting, value)
         if not value:
             return  # Debian's default location
         try:
-            subject.target.stat(value)
+            context.target.stat(value)
         except TargetError as error:
             raise KnobError(self.name, value, wrote=value, found=error.message) from error
 

@@ -50,28 +50,28 @@ def writes_back(state: str) -> bool:
     return state in ("cold-files", "cold-data", "cold-system")
 
 
-def prepare(subject: RunContext, state: str) -> None:
+def prepare(context: RunContext, state: str) -> None:
     """Bring the cache to this state, as the last step before the timed part.
 
     Of the page cache ``cold-files`` leaves nothing to do here: the fresh mount has emptied it.
     """
-    files = subject.files
+    files = context.files
     if state.startswith("cold"):
-        subject.place.empty_device_cache()
+        context.place.empty_device_cache()
     if state in ("cold-data", "cold-system"):
-        subject.place.syncfs()
-    if subject.place.data is not None and state in _OF_FILES:
-        done = subject.worker.call(_OF_FILES[state], paths=list(subject.own_files))
+        context.place.syncfs()
+    if context.place.data is not None and state in _OF_FILES:
+        done = context.worker.call(_OF_FILES[state], paths=list(context.own_files))
         if "left_bytes" in done:
-            subject.work.evidence[KEPT] = float(done["left_bytes"])
+            context.work.evidence[KEPT] = float(done["left_bytes"])
     elif state == "cold-data":
         if files is None:
             raise RequestError("cache state cold-data: this workload has no files to evict from the cache")
-        subject.worker.call("evict", set=files.set, files=files.wire)
+        context.worker.call("evict", set=files.set, files=files.wire)
     elif state == "cold-system":
-        subject.worker.call("drop_caches", what=3)
+        context.worker.call("drop_caches", what=3)
     elif state == "warm" and files is not None:
-        subject.worker.call("warm", set=files.set, files=files.wire, view=subject.work.view, names=True)
+        context.worker.call("warm", set=files.set, files=files.wire, view=context.work.view, names=True)
 
 
 def void_rule(

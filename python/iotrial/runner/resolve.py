@@ -47,17 +47,17 @@ class KnobSetting:
     values: tuple[str, ...]
     role: Role | None
 
-    def read(self, subject: RunContext) -> str:
+    def read(self, context: RunContext) -> str:
         """Return the knob's current value."""
-        return self.knob.read(subject, self.setting)
+        return self.knob.read(context, self.setting)
 
-    def write(self, subject: RunContext) -> None:
+    def write(self, context: RunContext) -> None:
         """Set the value. Raises what the knob raises."""
-        self.knob.write(subject, self.setting, self.value)
+        self.knob.write(context, self.setting, self.value)
 
-    def verify(self, subject: RunContext) -> None:
+    def verify(self, context: RunContext) -> None:
         """Read the value back. Raises KnobError if it was not applied."""
-        self.knob.verify(subject, self.setting, self.value)
+        self.knob.verify(context, self.setting, self.value)
 
 
 @dataclass(frozen=True, slots=True)
