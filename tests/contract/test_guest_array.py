@@ -285,6 +285,7 @@ def test_a_cold_array_keeps_no_stripes(context: RunContext) -> None:
     turn(context, "raid.level", "raid5")
     turn(context, "raid.state", "degraded")
     turn(context, "raid.stripe_cache", "512")
+    cache.prepare(context, "cold-files")
     first = _read_by_disks(context)
     assert first >= 240
     context.worker.call("drop_caches", what=3)

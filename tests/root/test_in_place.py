@@ -346,8 +346,8 @@ def test_output_goes_to_a_folder_that_is_removed_again(state: Path, mounted: Pat
 def test_levels_may_write_to_the_folder_too(state: Path, mounted: Path) -> None:
     held = contents(mounted)
     attempt(
-        "--in", str(mounted), "--blocks", "2", "--no-stop",
-        "--command", 'gzip -1 < f001 > "{out}/copy"', "--command", 'cp f001 "{out}/copy"',
+        "--in", str(mounted), "--blocks", "2", "--no-stop", "--command", 'gzip -1 < f001 > "{out}/copy"',
+        "--", 'cp f001 "{out}/copy"',
     )  # fmt: skip
     sizes = {run["treatment"]["command"]: run["responses"]["out_bytes"] for run in stored_runs(state)}
     assert sizes['cp f001 "{out}/copy"'] == (mounted / "f001").stat().st_size

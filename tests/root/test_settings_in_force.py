@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from running import iotrial, stored_runs
+from running import iotrial, stored_runs, write_study
 from test_in_place import mounted, queue_of, shown_commit
 
 pytestmark = pytest.mark.root
@@ -116,3 +116,32 @@ def test_without_another_program_nothing_is_void(state: Path, mounted: Path) -> 
     )  # fmt: skip
     assert {run["checks"].get("void") for run in stored_runs(state)} == {None}
     assert shown_commit(mounted) == "commit=17"
+
+
+def test_the_neutral_mount_on_which_files_are_read_at_the_end_is_nobody_elses(
+    state: Path, tmp_path: Path
+) -> None:
+    """Without requests to be counted, reading the files is what comes after the last run."""
+    study = write_study(
+        tmp_path,
+        """
+        [study]
+        name = "neutral"
+        question = "Is the neutral mount taken for another program's?"
+        account = false
+        [budget]
+        blocks = 2
+        [[factor]]
+        name = "commit"
+        knob = "mount.option"
+        levels = ["commit=17", "commit=30"]
+        [[workload]]
+        name = "read"
+        kind = "files"
+        files = 4
+        operations = ["open", "read", "close"]
+        """,
+    )
+    done = iotrial("run", str(study), "--no-stop", check=None)
+    assert done.returncode in (0, 6), done.stderr
+    assert "something else" not in done.stderr

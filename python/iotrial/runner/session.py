@@ -17,7 +17,7 @@ from typing import TypeVar
 from iotrial.design.model import Arm, Condition
 from iotrial.design.plan import Plan
 from iotrial.documents import plain
-from iotrial.errors import IotrialError, LabError, ProbeError, RequestError, RestoreError, SettingChanged
+from iotrial.errors import IotrialError, KnobError, LabError, ProbeError, RequestError, RestoreError, SettingChanged
 from iotrial.guest.array import ArrayPlace
 from iotrial.guest.link import Link
 from iotrial.guest.machine import DiskImage
@@ -49,7 +49,7 @@ from iotrial.runner.file_sets import FileSets
 from iotrial.runner.guest import MachineSpec, clock_ahead_ns, guest_spec, own_boot_id
 from iotrial.runner.guests import Guests
 from iotrial.runner.places import FILESYSTEM, FOLDERS, Site
-from iotrial.runner.resolve import Resolved
+from iotrial.runner.resolve import KnobSetting, Resolved
 from iotrial.runner.same_disk import disk_kinds, sharing
 from iotrial.runner.sampling import Sampler
 from iotrial.runner.settings import Settings
@@ -97,6 +97,7 @@ class Session:
         self.restored: tuple[Restored, ...] = ()
         #: settings that something else had changed by the end: what was found, and what was done, in words
         self.changed_at_end: list[str] = []
+        self._changed: list[tuple[KnobSetting, KnobError]] = []
         self._lock = MachineLock()
         self._waiting = waiting
         self.files = FileSets(resolved, plan)
@@ -414,7 +415,7 @@ class Session:
 
     def _restore_settings(self) -> None:
         """Restore knobs that name a device while that device is still the lab's own."""
-        changed = self.settings.changed() if self._guest is None else ()
+        self._note_changed()
         done: dict[str, list[str]] = {}
         for entry in reversed(self.journal.pending()):
             if entry.knob not in registry.objects():
@@ -423,9 +424,15 @@ class Session:
                     undone = registry.knob(entry.knob).undo(self.target, entry)
                     did = _DID[undone].format(entry.original)
                 done.setdefault(entry.knob, []).append(did)
-        for turn, error in changed:
+        for turn, error in self._changed:
             what = "; ".join(dict.fromkeys(done.get(turn.knob.name, ["nothing was to be restored"])))
             self.changed_at_end.append(f"{SettingChanged(error, 'at the end').message}; {what}")
+        self._changed.clear()
+
+    def _note_changed(self) -> None:
+        """Note which settings of the last run something else has changed since; nothing can in a guest."""
+        if self._guest is None:
+            self._changed += self.settings.changed()
         self.settings.forget()
 
     def who_changes_settings(self) -> tuple[str, ...]:
@@ -471,6 +478,7 @@ class Session:
 
     def verify_files(self) -> None:
         """Raise ProbeError if a file that no workload writes to has changed."""
+        self._note_changed()  # the files are read on a neutral mount, which is no setting of the last run
         with self.time.part(Part.FILES):
             for place in self.places.values():
                 self.files.verify(place)

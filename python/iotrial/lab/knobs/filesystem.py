@@ -26,8 +26,8 @@ class FilesystemType(Knob, declared.FilesystemType):
         return tuple(name for name in FILESYSTEMS if name in known)
 
     def requires(self, setting: Setting) -> Requirement:
-        kind = FILESYSTEMS[setting.value]
-        return Requirement(root=True, labs=DISK_LABS, tools={kind.mkfs[0]: kind.package})
+        tools = {FILESYSTEMS[setting.value].mkfs[0]: FILESYSTEMS[setting.value].package}
+        return Requirement(root=True, labs=DISK_LABS, tools=tools, modules=frozenset({setting.value}))
 
     def read(self, context: RunContext, setting: Setting) -> str:
         place = disk_place(self.name, context.place)
