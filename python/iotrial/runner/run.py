@@ -29,11 +29,11 @@ from iotrial.guest.link import MARKS, SERVER
 from iotrial.knobs.declaration import Stage
 from iotrial.knobs.knob import RunContext
 from iotrial.knobs.network import SHARE, WIRE
+from iotrial.knobs.work import ProcessUser
 from iotrial.lab import cache, health
 from iotrial.lab.disk import DiskPlace, disk_place
 from iotrial.lab.knobs.filesystem import FilesystemType
 from iotrial.lab.knobs.mount import MountKnob
-from iotrial.knobs.work import ProcessUser
 from iotrial.lab.place import FULL, Place
 from iotrial.runner.command_user import command_user
 from iotrial.runner.guest import MachineSpec

@@ -17,7 +17,15 @@ from typing import TypeVar
 from iotrial.design.model import Arm, Condition
 from iotrial.design.plan import Plan
 from iotrial.documents import plain
-from iotrial.errors import IotrialError, KnobError, LabError, ProbeError, RequestError, RestoreError, SettingChanged
+from iotrial.errors import (
+    IotrialError,
+    KnobError,
+    LabError,
+    ProbeError,
+    RequestError,
+    RestoreError,
+    SettingChanged,
+)
 from iotrial.guest.array import ArrayPlace
 from iotrial.guest.link import Link
 from iotrial.guest.machine import DiskImage
