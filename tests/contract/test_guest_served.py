@@ -45,7 +45,7 @@ class Pair:
     def turn(self, name: str, value: str, **options: str) -> str:
         """Write the setting, let the place settle, verify, and return what is read back."""
         knob, setting = registry.knob(name), Setting(name, value, tuple(options.items()))
-        subject = RunContext(
+        context = RunContext(
             self.link.server,
             self.place,
             Journal(Path("/nowhere")),
@@ -54,11 +54,11 @@ class Pair:
             host.boot_id(self.link.server),
         )
         wanted = knob.parse(setting)
-        knob.write(subject, setting, wanted)
+        knob.write(context, setting, wanted)
         if knob.stage.name == "MOUNT":
             self.place.settle(always=True, fresh=True)
-        knob.verify(subject, setting, wanted)
-        return knob.read(subject, setting)
+        knob.verify(context, setting, wanted)
+        return knob.read(context, setting)
 
 
 def opened(store: Path, folder: Path, spec: LinkSpec, needs: Needs) -> Iterator[Pair]:

@@ -100,7 +100,7 @@ def place(target: Target, disk_folder: Path) -> Iterator[ImagePlace]:
 
 
 @pytest.fixture
-def subject(target: Target, place: ImagePlace, tmp_path: Path) -> Iterator[RunContext]:
+def context(target: Target, place: ImagePlace, tmp_path: Path) -> Iterator[RunContext]:
     place.want_filesystem("ext4")
     place.format()
     files = FileSet("ext4-s0", f"{place.root}/s0", 12, 65536, "text", 1)
@@ -117,12 +117,12 @@ def subject(target: Target, place: ImagePlace, tmp_path: Path) -> Iterator[RunCo
     assert not any(r.kept for r in restore(journal, target))
 
 
-def settle(subject: RunContext, stage: Stage) -> None:
-    assert isinstance(subject.place, ImagePlace)
+def settle(context: RunContext, stage: Stage) -> None:
+    assert isinstance(context.place, ImagePlace)
     if stage is Stage.MOUNT:
-        subject.place.settle(always=True, fresh=False)
+        context.place.settle(always=True, fresh=False)
     if stage is Stage.FORMAT:
-        subject.place.format()
+        context.place.format()
 
 
 #: tested in guests, because only these have arrays and a network, and are machines: see test_guest_array.py,
@@ -145,97 +145,97 @@ ELSEWHERE = {"memory.limit", "filesystem.log"}
 
 
 @pytest.mark.parametrize("name", sorted(VALUES.keys() - ELSEWHERE))
-def test_each_value_is_read_back_and_the_original_is_put_back(name: str, subject: RunContext) -> None:
+def test_each_value_is_read_back_and_the_original_is_put_back(name: str, context: RunContext) -> None:
     knob = registry.knob(name)
     values, options = VALUES[name]
     settings = [Setting(name, value, options) for value in values]
     wanted = tuple(knob.parse(setting) for setting in settings)
     try:
-        original = knob.read(subject, settings[0])
+        original = knob.read(context, settings[0])
     except UnsupportedLevel as error:
         pytest.skip(error.message)
-    knob.prepare(subject, settings[0], (*wanted, knob.neutral(settings[0], wanted) or ""))
+    knob.prepare(context, settings[0], (*wanted, knob.neutral(settings[0], wanted) or ""))
     for setting, value in zip(settings, wanted, strict=True):
-        if isinstance(subject.place, ImagePlace) and knob.stage is Stage.MOUNT:
-            subject.place.to_neutral(always=True, fresh=False)
+        if isinstance(context.place, ImagePlace) and knob.stage is Stage.MOUNT:
+            context.place.to_neutral(always=True, fresh=False)
         neutral = knob.neutral(setting, wanted)
         if neutral is not None:
-            knob.write(subject, setting, neutral)
-        knob.write(subject, setting, value)
-        settle(subject, knob.stage)
-        knob.verify(subject, setting, value)
-        assert knob.read(subject, setting) == value
+            knob.write(context, setting, neutral)
+        knob.write(context, setting, value)
+        settle(context, knob.stage)
+        knob.verify(context, setting, value)
+        assert knob.read(context, setting) == value
         if knob.stage is Stage.WORK:
-            knob.enter(subject, setting, value)
-            knob.leave(subject, setting)
+            knob.enter(context, setting, value)
+            knob.leave(context, setting)
     if knob.stage not in (Stage.MOUNT, Stage.FORMAT):
         if knob.name in ("file.atime_state",) and original not in knob.LEVELS:
             return
-        knob.restore(subject, settings[0], original)
-        assert knob.read(subject, settings[0]) == original
+        knob.restore(context, settings[0], original)
+        assert knob.read(context, settings[0]) == original
 
 
-def test_remounting_with_relatime_leaves_noatime_behind(subject: RunContext) -> None:
+def test_remounting_with_relatime_leaves_noatime_behind(context: RunContext) -> None:
     # mount(8) of util-linux 2.38 passes both options in a remount, and the mount stays noatime
     knob = registry.knob("mount.atime")
     for value in ("noatime", "relatime", "noatime", "strictatime", "lazytime", "noatime"):
-        assert isinstance(subject.place, ImagePlace)
-        subject.place.to_neutral(always=True, fresh=False)
-        knob.write(subject, Setting("mount.atime", value), value)
-        subject.place.settle(always=True, fresh=False)
-        options = subject.target.read("/proc/self/mountinfo").splitlines()
-        line = next(line for line in options if f" {subject.place.root} " in line)
+        assert isinstance(context.place, ImagePlace)
+        context.place.to_neutral(always=True, fresh=False)
+        knob.write(context, Setting("mount.atime", value), value)
+        context.place.settle(always=True, fresh=False)
+        options = context.target.read("/proc/self/mountinfo").splitlines()
+        line = next(line for line in options if f" {context.place.root} " in line)
         assert ("noatime" in line) == (value == "noatime")
         assert ("relatime" in line) == (value == "relatime")
         assert ("lazytime" in line) == (value == "lazytime")
 
 
 @pytest.mark.parametrize("value", ["allocsize=1m", "allocsize=64k", "logbsize=65536", "logbufs=4"])
-def test_a_size_that_the_kernel_shows_in_another_unit_has_taken(subject: RunContext, value: str) -> None:
+def test_a_size_that_the_kernel_shows_in_another_unit_has_taken(context: RunContext, value: str) -> None:
     knob = registry.knob("mount.option")
-    place = subject.place
+    place = context.place
     assert isinstance(place, ImagePlace)
     place.want_filesystem("xfs")
     place.format()
     place.to_neutral(always=True, fresh=False)
-    knob.write(subject, Setting("mount.option", value), value)
+    knob.write(context, Setting("mount.option", value), value)
     place.settle(always=True, fresh=False)
-    shown = subject.target.mount_at(place.root)
+    shown = context.target.mount_at(place.root)
     assert shown is not None
     assert any(option.startswith(value.partition("=")[0]) for option in shown.options)
-    knob.verify(subject, Setting("mount.option", value), value)
+    knob.verify(context, Setting("mount.option", value), value)
 
 
-def test_a_scheduler_that_the_kernel_lacks_is_an_error_that_names_what_it_has(subject: RunContext) -> None:
+def test_a_scheduler_that_the_kernel_lacks_is_an_error_that_names_what_it_has(context: RunContext) -> None:
     knob = registry.knob("block.scheduler")
     with pytest.raises(UnsupportedLevel) as caught:
-        knob.write(subject, Setting("block.scheduler", "elevator9"), "elevator9")
+        knob.write(context, Setting("block.scheduler", "elevator9"), "elevator9")
     assert "none" in str(caught.value.hint)
 
 
-def test_a_value_that_the_kernel_refuses_names_knob_target_and_both_values(subject: RunContext) -> None:
+def test_a_value_that_the_kernel_refuses_names_knob_target_and_both_values(context: RunContext) -> None:
     knob = registry.knob("block.nr_requests")
     with pytest.raises(KnobError) as caught:
-        knob.write(subject, Setting("block.nr_requests", "4096"), "99999999")
+        knob.write(context, Setting("block.nr_requests", "4096"), "99999999")
     assert "block.nr_requests" in caught.value.message
     assert 'wrote "99999999"' in caught.value.message
 
 
-def test_a_setting_that_a_scheduler_drags_along_is_seen(subject: RunContext) -> None:
+def test_a_setting_that_a_scheduler_drags_along_is_seen(context: RunContext) -> None:
     # `none` sets nr_requests to 128, others to 256: the reason for pinning
     scheduler, requests = registry.knob("block.scheduler"), registry.knob("block.nr_requests")
     at = {}
     for value in ("mq-deadline", "none"):
         setting = Setting("block.scheduler", value)
-        requests.prepare(subject, Setting("block.nr_requests", "128"), ("128",))
-        scheduler.prepare(subject, setting, ("mq-deadline", "none"))
-        scheduler.write(subject, setting, value)
-        at[value] = requests.read(subject, Setting("block.nr_requests", "128"))
+        requests.prepare(context, Setting("block.nr_requests", "128"), ("128",))
+        scheduler.prepare(context, setting, ("mq-deadline", "none"))
+        scheduler.write(context, setting, value)
+        at[value] = requests.read(context, Setting("block.nr_requests", "128"))
     assert at["mq-deadline"] != at["none"]
 
 
-def test_limits_of_the_queue_drag_read_ahead_along_and_it_is_put_back_after_them(subject: RunContext) -> None:
-    folder = Path(f"/sys/block/{subject.place.device}/queue")
+def test_limits_of_the_queue_drag_read_ahead_along_and_it_is_put_back_after_them(context: RunContext) -> None:
+    folder = Path(f"/sys/block/{context.place.device}/queue")
     ahead = (folder / "read_ahead_kb").read_text()
     for name, value in (
         ("block.max_sectors_kb", "512"),
@@ -244,38 +244,38 @@ def test_limits_of_the_queue_drag_read_ahead_along_and_it_is_put_back_after_them
     ):
         setting = Setting(name, value)
         knob = registry.knob(name)
-        knob.prepare(subject, setting, (value,))
-        knob.write(subject, setting, value)
-    assert not any(r.kept for r in restore(subject.journal, subject.target))
+        knob.prepare(context, setting, (value,))
+        knob.write(context, setting, value)
+    assert not any(r.kept for r in restore(context.journal, context.target))
     assert (folder / "read_ahead_kb").read_text() in (ahead, "128\n")
 
 
-def test_bytes_of_dirty_pages_clear_their_share_and_both_are_put_back(subject: RunContext) -> None:
+def test_bytes_of_dirty_pages_clear_their_share_and_both_are_put_back(context: RunContext) -> None:
     share, limit = Path("/proc/sys/vm/dirty_ratio"), Path("/proc/sys/vm/dirty_bytes")
     before = share.read_text()
     if limit.read_text() != "0\n":
         pytest.skip("this machine has a limit in bytes in force")
     setting = Setting("sysctl", "268435456", (("key", "vm.dirty_bytes"),))
     knob = registry.knob("sysctl")
-    knob.prepare(subject, setting, ("268435456",))
-    knob.write(subject, setting, "268435456")
+    knob.prepare(context, setting, ("268435456",))
+    knob.write(context, setting, "268435456")
     assert (share.read_text(), limit.read_text()) == ("0\n", "268435456\n")
-    assert not any(r.kept for r in restore(subject.journal, subject.target))
+    assert not any(r.kept for r in restore(context.journal, context.target))
     assert (share.read_text(), limit.read_text()) == (before, "0\n")
 
 
-def test_several_mount_options_are_mounted_at_once_and_each_is_read_back(subject: RunContext) -> None:
-    place = subject.place
+def test_several_mount_options_are_mounted_at_once_and_each_is_read_back(context: RunContext) -> None:
+    place = context.place
     assert isinstance(place, ImagePlace)
     knob = registry.knob("mount.option")
     every = ("commit=30", "nodelalloc", "nobarrier", "noauto_da_alloc", "noblock_validity", "inode_readahead_blks=64",
              "max_batch_time=0", "journal_ioprio=5", "lazytime", "default")  # fmt: skip
     place.to_neutral(always=True, fresh=True)
     for value in every:
-        knob.write(subject, Setting("mount.option", value), value)
+        knob.write(context, Setting("mount.option", value), value)
     place.settle(always=True, fresh=True)
     for value in every:
-        knob.verify(subject, Setting("mount.option", value), value)
+        knob.verify(context, Setting("mount.option", value), value)
     shown = Path(f"/proc/fs/ext4/{place.device}/options").read_text().split()
     assert {
         "commit=30",
@@ -288,20 +288,20 @@ def test_several_mount_options_are_mounted_at_once_and_each_is_read_back(subject
     place.to_neutral(always=True, fresh=True)
     place.settle(always=True, fresh=True)
     with pytest.raises(KnobError):
-        knob.verify(subject, Setting("mount.option", "nodelalloc"), "nodelalloc")
+        knob.verify(context, Setting("mount.option", "nodelalloc"), "nodelalloc")
 
 
-def test_several_options_of_mkfs_are_made_at_once_and_read_from_the_superblock(subject: RunContext) -> None:
-    place = subject.place
+def test_several_options_of_mkfs_are_made_at_once_and_read_from_the_superblock(context: RunContext) -> None:
+    place = context.place
     assert isinstance(place, ImagePlace)
     knob = registry.knob("mkfs.option")
     every = ("-b 4096", "-I 512", "-O ^dir_index", "-O ^flex_bg", "-O ^metadata_csum", "-J size=16", "-m 0", "-i 8192",
              "-E stride=16", "-E num_backup_sb=0", "-O sparse_super2", "default")  # fmt: skip
     for value in every:
-        knob.write(subject, Setting("mkfs.option", value), value)
+        knob.write(context, Setting("mkfs.option", value), value)
     place.format()
     for value in every:
-        knob.verify(subject, Setting("mkfs.option", value), value)
+        knob.verify(context, Setting("mkfs.option", value), value)
     output = subprocess.run(
         ["dumpe2fs", "-h", f"/dev/{place.device}"], capture_output=True, text=True, check=True
     ).stdout

@@ -27,7 +27,7 @@ FILES, SIZE = 4, 2 * MIB + 123
 
 
 @pytest.fixture(scope="module", params=["ext4", "xfs", "btrfs"])
-def subject(request: pytest.FixtureRequest, target: Target, disk_folder: Path) -> Iterator[RunContext]:
+def context(request: pytest.FixtureRequest, target: Target, disk_folder: Path) -> Iterator[RunContext]:
     kind = request.param
     journal = Journal(disk_folder / f"journal-of-{kind}")
     place = ImagePlace(
@@ -41,56 +41,56 @@ def subject(request: pytest.FixtureRequest, target: Target, disk_folder: Path) -
     assert not any(r.kept for r in restore(journal, target))
 
 
-def by_filefrag(subject: RunContext, *files: int) -> int:
-    names = [f"{subject.place.root}/s/f{n:06}" for n in files or range(FILES)]
-    done = subject.target.run(["filefrag", *names])
+def by_filefrag(context: RunContext, *files: int) -> int:
+    names = [f"{context.place.root}/s/f{n:06}" for n in files or range(FILES)]
+    done = context.target.run(["filefrag", *names])
     return sum(int(count) for count in re.findall(r": (\d+) extents? found", done.stdout))
 
 
-def turned(name: str, value: str, subject: RunContext) -> None:
+def turned(name: str, value: str, context: RunContext) -> None:
     setting = Setting(name, value)
     knob = registry.knob(name)
-    knob.write(subject, setting, knob.parse(setting))
-    knob.verify(subject, setting, knob.parse(setting))
+    knob.write(context, setting, knob.parse(setting))
+    knob.verify(context, setting, knob.parse(setting))
 
 
 @pytest.mark.parametrize(("value", "extents"), [("0 %", 4), ("50 %", 8), ("99 %", 400), ("99.2 %", 500)])
 def test_files_lie_in_as_many_pieces_as_were_asked_for_and_hold_what_they_held(
-    subject: RunContext, value: str, extents: int
+    context: RunContext, value: str, extents: int
 ) -> None:
-    turned("file.fragmentation", value, subject)
-    found = by_filefrag(subject)
+    turned("file.fragmentation", value, context)
+    found = by_filefrag(context)
     assert abs(found - extents) <= extents // 20
-    assert found == subject.work.evidence["extents"]
-    assert subject.target.call("fileset_verify", set="s")["files"] == FILES
+    assert found == context.work.evidence["extents"]
+    assert context.target.call("fileset_verify", set="s")["files"] == FILES
 
 
 def test_defragmented_and_rewritten_files_are_whole_and_untouched_ones_stay_in_pieces(
-    subject: RunContext,
+    context: RunContext,
 ) -> None:
-    subject.place.syncfs()  # delayed allocation: a file that is not written back has no blocks yet
-    whole = by_filefrag(subject, 0)
-    one = replace(subject, files=FileSelection("s", (1,), SIZE, 1))  # e4defrag takes seconds per file
+    context.place.syncfs()  # delayed allocation: a file that is not written back has no blocks yet
+    whole = by_filefrag(context, 0)
+    one = replace(context, files=FileSelection("s", (1,), SIZE, 1))  # e4defrag takes seconds per file
     for value, within in (("untouched", (95, 105)), ("rewritten", (1, 2)), ("defragmented", (1, 4))):
         one.work = WorkDraft()
         turned("file.fragmentation", "99 %", one)
         turned("file.defragment", value, one)
         registry.knob("file.fragmentation").verify(one, Setting("file.fragmentation", "99 %"), "99 %")
-        assert within[0] <= by_filefrag(subject, 1) <= within[1], value
+        assert within[0] <= by_filefrag(context, 1) <= within[1], value
         assert 95 <= one.work.evidence["extents_before"] <= 105
-        assert one.work.evidence["extents"] == by_filefrag(subject, 1)
+        assert one.work.evidence["extents"] == by_filefrag(context, 1)
         assert (one.work.evidence["relayout_time"] > 0) == (value != "untouched")
-        assert subject.target.call("fileset_verify", set="s")["files"] == FILES
-        names = subject.target.call("list", path=f"{subject.place.root}/s")["names"]
+        assert context.target.call("fileset_verify", set="s")["files"] == FILES
+        names = context.target.call("list", path=f"{context.place.root}/s")["names"]
         assert sorted(names) == [f"f{n:06}" for n in range(FILES)]
-    assert by_filefrag(subject, 0) == whole
+    assert by_filefrag(context, 0) == whole
 
 
-def test_a_layout_that_is_another_is_an_error_that_counts_it(subject: RunContext) -> None:
-    subject.work = WorkDraft()
-    turned("file.fragmentation", "50 %", subject)
+def test_a_layout_that_is_another_is_an_error_that_counts_it(context: RunContext) -> None:
+    context.work = WorkDraft()
+    turned("file.fragmentation", "50 %", context)
     with pytest.raises(KnobError, match=r"8 extents of 4 files"):
-        registry.knob("file.fragmentation").verify(subject, Setting("file.fragmentation", "90 %"), "90 %")
+        registry.knob("file.fragmentation").verify(context, Setting("file.fragmentation", "90 %"), "90 %")
 
 
 def test_a_share_that_these_files_cannot_have_is_refused() -> None:
@@ -105,45 +105,45 @@ def test_a_share_that_these_files_cannot_have_is_refused() -> None:
             knob.parse(Setting(knob.name, value))
 
 
-def aged(subject: RunContext, value: str) -> tuple[float, str]:
+def aged(context: RunContext, value: str) -> tuple[float, str]:
     """Recreate the file system at this age. Return the percentage used according to stat(1), and names and
     sizes of all files."""
-    assert isinstance(subject.place, ImagePlace)
-    subject.place.want_filesystem(subject.place.filesystem)
+    assert isinstance(context.place, ImagePlace)
+    context.place.want_filesystem(context.place.filesystem)
     setting, knob = Setting("filesystem.age", value), registry.knob("filesystem.age")
-    knob.write(subject, setting, value)
-    subject.place.format()
-    knob.verify(subject, setting, value)
-    blocks = subject.target.run(["stat", "-f", "-c", "%b %f", subject.place.root]).stdout.split()
-    shown = subject.target.run(["find", f"{subject.place.root}/.aged", "-type", "f", "-printf", "%f %s\n"])
+    knob.write(context, setting, value)
+    context.place.format()
+    knob.verify(context, setting, value)
+    blocks = context.target.run(["stat", "-f", "-c", "%b %f", context.place.root]).stdout.split()
+    shown = context.target.run(["find", f"{context.place.root}/.aged", "-type", "f", "-printf", "%f %s\n"])
     return 100 * (1 - int(blocks[1]) / int(blocks[0])), "\n".join(sorted(shown.stdout.splitlines()))
 
 
-def test_an_aged_file_system_is_as_full_as_was_asked_for_and_the_same_each_time(subject: RunContext) -> None:
-    full, first = aged(subject, "20 %")
+def test_an_aged_file_system_is_as_full_as_was_asked_for_and_the_same_each_time(context: RunContext) -> None:
+    full, first = aged(context, "20 %")
     assert 16 <= full <= 24
-    assert aged(subject, "20 %")[1] == first
+    assert aged(context, "20 %")[1] == first
     sizes = [int(line.split()[1]) for line in first.splitlines()]
     assert {4096 << n for n in range(9)} <= set(sizes)
     # files left from ten rounds, nine of them followed by removals
     assert int(first.splitlines()[-1].split()[0]) > 2 * len(sizes)
-    assert aged(subject, "fresh")[1] == ""
+    assert aged(context, "fresh")[1] == ""
 
 
-def test_a_trim_tells_the_device_what_is_free_after_all_of_it_was_written(subject: RunContext) -> None:
+def test_a_trim_tells_the_device_what_is_free_after_all_of_it_was_written(context: RunContext) -> None:
     def counted() -> tuple[int, int]:
         # Documentation/block/stat.rst: sectors written, sectors discarded
-        numbers = Path(f"/sys/block/{subject.place.device}/stat").read_text().split()
+        numbers = Path(f"/sys/block/{context.place.device}/stat").read_text().split()
         return int(numbers[6]) * 512, int(numbers[13]) * 512
 
-    output = subject.target.run(["stat", "-f", "-c", "%a %S", subject.place.root]).stdout.split()
+    output = context.target.run(["stat", "-f", "-c", "%a %S", context.place.root]).stdout.split()
     free = int(output[0]) * int(output[1])  # a small ext4 has 1 KiB blocks
     for value in ("none", "fstrim"):
         written, discarded = counted()
-        turned("filesystem.trim", value, subject)
+        turned("filesystem.trim", value, context)
         more_written, more_discarded = (a - b for a, b in zip(counted(), (written, discarded), strict=True))
         assert more_written > 0.5 * free
-        assert more_discarded == subject.work.trimmed_bytes
+        assert more_discarded == context.work.trimmed_bytes
         assert (more_discarded > 0.5 * free) == (value == "fstrim")
-    left = subject.target.call("list", path=subject.place.root)["names"]
+    left = context.target.call("list", path=context.place.root)["names"]
     assert not [name for name in left if "free" in name]

@@ -28,7 +28,7 @@ MIB = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def subject(disk_folder: Path) -> Iterator[RunContext]:
+def context(disk_folder: Path) -> Iterator[RunContext]:
     journal = Journal(disk_folder / "journal-of-the-log")
     with MachineLock(), Probe(isolate=True) as probe:
         target = Target(probe)
@@ -53,15 +53,15 @@ def subject(disk_folder: Path) -> Iterator[RunContext]:
         assert not any(r.kept for r in restore(journal, target))
 
 
-def turn(subject: RunContext, filesystem: str, value: str, *options: str) -> ImagePlace:
-    place, knob = subject.place, registry.knob("filesystem.log")
+def turn(context: RunContext, filesystem: str, value: str, *options: str) -> ImagePlace:
+    place, knob = context.place, registry.knob("filesystem.log")
     assert isinstance(place, ImagePlace)
     place.want_filesystem(filesystem)
-    knob.write(subject, Setting(knob.name, value), value)
+    knob.write(context, Setting(knob.name, value), value)
     for option in options:
         place.want_mkfs_option(option.split("=")[0], option)
     place.format()
-    knob.verify(subject, Setting(knob.name, value), value)
+    knob.verify(context, Setting(knob.name, value), value)
     return place
 
 
@@ -82,25 +82,25 @@ def output(*argv: str) -> str:
 
 @pytest.mark.parametrize("filesystem", ["xfs", "ext4"])
 def test_an_external_log_is_on_the_second_device_and_its_flushes_too(
-    subject: RunContext, filesystem: str
+    context: RunContext, filesystem: str
 ) -> None:
     for value in ("internal", "external", "external", "internal"):
-        place = turn(subject, filesystem, value)
+        place = turn(context, filesystem, value)
         assert set(place.devices) == {"data", "log"}
         assert (fsync_a_file(place)["log"] > 0) == (value == "external")
         knob = registry.knob("filesystem.log")
         other = {"internal": "external", "external": "internal"}[value]
         with pytest.raises(KnobError, match="wrote"):
-            knob.verify(subject, Setting(knob.name, other), other)
+            knob.verify(context, Setting(knob.name, other), other)
 
 
 @pytest.mark.parametrize("value", ["internal", "external"])
-def test_the_log_has_the_same_size_wherever_it_is(subject: RunContext, value: str) -> None:
-    place = turn(subject, "xfs", value)
+def test_the_log_has_the_same_size_wherever_it_is(context: RunContext, value: str) -> None:
+    place = turn(context, "xfs", value)
     line = next(line for line in output("xfs_db", "-r", *_log_of(place, value), "-c", "sb 0", "-c", "p logblocks",
                                         f"/dev/{place.device}").splitlines())  # fmt: skip
     assert int(line.split("=")[1]) * 4096 == 64 * MIB
-    place = turn(subject, "ext4", value, "-J size=16")
+    place = turn(context, "ext4", value, "-J size=16")
     where = place.device if value == "internal" else place.devices["log"]
     text = output("dumpe2fs", "-h", f"/dev/{where}")
     words = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
@@ -121,9 +121,9 @@ def _log_of(place: ImagePlace, value: str) -> list[str]:
 
 @pytest.mark.parametrize("filesystem", ["xfs", "ext4"])
 def test_a_mount_with_an_external_log_is_remounted_and_made_cold(
-    subject: RunContext, filesystem: str
+    context: RunContext, filesystem: str
 ) -> None:
-    place = turn(subject, filesystem, "external")
+    place = turn(context, filesystem, "external")
     fsync_a_file(place)
     for fresh in (False, True):
         place.to_neutral(always=True, fresh=fresh)
@@ -132,14 +132,14 @@ def test_a_mount_with_an_external_log_is_remounted_and_made_cold(
         found = place.target.mount_at(place.root)
         assert found is not None
         assert "noatime" in found.options
-        registry.knob("filesystem.log").verify(subject, Setting("filesystem.log", "external"), "external")
+        registry.knob("filesystem.log").verify(context, Setting("filesystem.log", "external"), "external")
         assert place.target.stat(f"{place.root}/file")["kind"] == "file"
 
 
 def test_a_log_that_does_not_fit_is_refused_and_its_device_is_made_large_enough_by_itself(
-    subject: RunContext,
+    context: RunContext,
 ) -> None:
-    place = subject.place
+    place = context.place
     assert isinstance(place, ImagePlace)
     assert place.log is not None
     with pytest.raises(RequestError, match="a log of 65 MiB on a device of 64 MiB"):

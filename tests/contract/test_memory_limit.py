@@ -37,7 +37,7 @@ def probe() -> Iterator[Probe]:
 
 
 @pytest.fixture
-def subject(probe: Probe, tmp_path: Path) -> RunContext:
+def context(probe: Probe, tmp_path: Path) -> RunContext:
     target = Target(probe)
     try:
         cgroup.find(target)
@@ -55,9 +55,9 @@ def subject(probe: Probe, tmp_path: Path) -> RunContext:
     )
 
 
-def groups(subject: RunContext) -> dict[str, Path]:
-    home = cgroup.find(subject.target, anywhere=True)
-    return {value: Path(home.group(subject.trial, value)) for value in VALUES}
+def groups(context: RunContext) -> dict[str, Path]:
+    home = cgroup.find(context.target, anywhere=True)
+    return {value: Path(home.group(context.trial, value)) for value in VALUES}
 
 
 def undone(journal: Journal) -> list[Undone | None]:
@@ -66,65 +66,65 @@ def undone(journal: Journal) -> list[Undone | None]:
 
 
 def test_the_page_cache_that_the_probe_fills_inside_stays_below_the_limit(
-    subject: RunContext, disk_folder: Path
+    context: RunContext, disk_folder: Path
 ) -> None:
-    KNOB.prepare(subject, NONE, VALUES)
+    KNOB.prepare(context, NONE, VALUES)
     (disk_folder / "big").write_bytes(os.urandom(1 << 20) * 96)
-    made, home = groups(subject), cgroup.find(subject.target).folder
+    made, home = groups(context), cgroup.find(context.target).folder
     usage = "memory.usage_in_bytes" if (made["none"] / "memory.usage_in_bytes").exists() else "memory.current"
     used = {}
     for setting, value in ((SOME, VALUES[1]), (NONE, "none")):
         subprocess.run(
             ["dd", f"of={disk_folder}/big", "oflag=nocache", "conv=notrunc,fdatasync", "count=0"], check=True
         )
-        KNOB.write(subject, setting, value)
-        KNOB.enter(subject, setting, value)
+        KNOB.write(context, setting, value)
+        KNOB.enter(context, setting, value)
         assert (made[value] / "cgroup.procs").read_text().strip()
-        subject.target.run(["cat", f"{disk_folder}/big"])
+        context.target.run(["cat", f"{disk_folder}/big"])
         used[value] = int((made[value] / usage).read_text())
-        KNOB.leave(subject, setting)
-        assert cgroup.find(subject.target).folder == home
+        KNOB.leave(context, setting)
+        assert cgroup.find(context.target).folder == home
         assert not (made[value] / "cgroup.procs").read_text().strip()
     assert 8 << 20 < used[VALUES[1]] <= LIMIT
     assert used["none"] > 64 << 20
-    assert undone(subject.journal) == [Undone.RESTORED, Undone.RESTORED]
+    assert undone(context.journal) == [Undone.RESTORED, Undone.RESTORED]
     assert not any(path.exists() for path in made.values())
-    assert subject.journal.pending() == ()
+    assert context.journal.pending() == ()
 
 
 def test_a_probe_that_is_killed_inside_leaves_groups_that_restore_removes(
-    subject: RunContext, probe: Probe
+    context: RunContext, probe: Probe
 ) -> None:
-    KNOB.prepare(subject, NONE, VALUES)
-    made = groups(subject)
-    KNOB.enter(subject, SOME, VALUES[1])
+    KNOB.prepare(context, NONE, VALUES)
+    made = groups(context)
+    KNOB.enter(context, SOME, VALUES[1])
     probe.kill()
     assert made[VALUES[1]].is_dir()
-    assert undone(subject.journal) == [Undone.RESTORED, Undone.RESTORED]
+    assert undone(context.journal) == [Undone.RESTORED, Undone.RESTORED]
     assert not any(path.exists() for path in made.values())
-    assert undone(subject.journal) == []
+    assert undone(context.journal) == []
 
 
-def test_a_group_that_somebody_is_in_keeps_its_entry_and_names_him(subject: RunContext) -> None:
-    KNOB.prepare(subject, NONE, ("none",))
-    group = groups(subject)["none"]
+def test_a_group_that_somebody_is_in_keeps_its_entry_and_names_him(context: RunContext) -> None:
+    KNOB.prepare(context, NONE, ("none",))
+    group = groups(context)["none"]
     stranger = subprocess.Popen(["sleep", "60"])
     (group / "cgroup.procs").write_text(str(stranger.pid))
     with Probe(isolate=False) as fresh:
-        (kept,) = restore(subject.journal, Target(fresh))
+        (kept,) = restore(context.journal, Target(fresh))
     assert kept.kept
     assert str(stranger.pid) in (kept.problem or "")
     stranger.kill()
     stranger.wait()
-    assert undone(subject.journal) == [Undone.RESTORED]
+    assert undone(context.journal) == [Undone.RESTORED]
 
 
-def test_a_group_of_that_name_that_is_not_ours_is_refused_and_stays(subject: RunContext) -> None:
-    group = groups(subject)["none"]
+def test_a_group_of_that_name_that_is_not_ours_is_refused_and_stays(context: RunContext) -> None:
+    group = groups(context)["none"]
     group.mkdir()
     try:
         with pytest.raises(LabError, match="exists already"):
-            KNOB.prepare(subject, NONE, ("none",))
-        assert subject.journal.pending() == ()
+            KNOB.prepare(context, NONE, ("none",))
+        assert context.journal.pending() == ()
     finally:
         group.rmdir()

@@ -139,8 +139,8 @@ def test_data_of_a_work_is_made_at_once_and_is_on_the_disk_before_the_model_is_b
     place = place_of(probe, tmp_path, parse_disk("disk-7200"))
     place.open()
     probe.calls.clear()
-    subject = RunContext(place.target, place, Journal(tmp_path / "journal"), None, WorkDraft())
-    Serving(root=False).provide(subject, Filled(probe, own=own), None)  # type: ignore[arg-type]
+    context = RunContext(place.target, place, Journal(tmp_path / "journal"), None, WorkDraft())
+    Serving(root=False).provide(context, Filled(probe, own=own), None)  # type: ignore[arg-type]
     done = [fields if verb == "disk_pace" else verb for verb, fields in probe.calls]
     assert done == expected
 

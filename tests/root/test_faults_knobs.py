@@ -86,12 +86,12 @@ def test_a_write_that_is_swallowed_is_an_error_with_knob_target_written_and_repo
     channel = Deaf(text=shown)
     options = (("key", KEYS.get(name, "vm.swappiness")),) if knob.option == "key" else ()
     setting = Setting(name, value, options)
-    subject = RunContext(Target(channel), Disk(), Journal(tmp_path), None, WorkDraft())  # type: ignore[arg-type]
-    knob.write(subject, setting, value)
+    context = RunContext(Target(channel), Disk(), Journal(tmp_path), None, WorkDraft())  # type: ignore[arg-type]
+    knob.write(context, setting, value)
     [(path, data)] = channel.written
     assert data == value
     with pytest.raises(KnobError) as raised:
-        knob.verify(subject, setting, value)
+        knob.verify(context, setting, value)
     assert raised.value.message == f'knob {name} on {path}: wrote "{value}", kernel reports "{found}"'
 
 

@@ -147,7 +147,7 @@ def test_the_runner_stretches_the_treated_arm_and_leaves_the_others_as_they_are(
     def run(self: Runner, condition: object, run: PlannedRun, *, block: int) -> None:
         self._measure(None, None, 0.02 * (run.arm.kind is positive))  # type: ignore[arg-type]
 
-    def measure(self: Runner, subject: object, workload: object, stretch: float) -> None:
+    def measure(self: Runner, context: object, workload: object, stretch: float) -> None:
         asked.append(stretch)
 
     for name, stand_in in (("__init__", start), ("run", run), ("_measure", measure)):

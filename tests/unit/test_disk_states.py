@@ -98,10 +98,10 @@ def test_entries_that_are_sound_are_undone_and_the_others_are_named(memory: Path
 def _check_journal(folder: Path, target: Target, subjects: dict[Path, Path], done: dict[Path, str]) -> None:
     journal = Journal(folder)  # of a process that was not there before
     restored = restore(journal, target)
-    for path, subject in subjects.items():
+    for path, context in subjects.items():
         usable = done.get(path, "sound") in (*HARMLESS, "sound")
-        assert not (usable and subject.exists()), (path.name, done, restored)
-        if subject.exists():
+        assert not (usable and context.exists()), (path.name, done, restored)
+        if context.exists():
             damaged = journal.read()[1]
             lost = done[path] in ("removed", "not renamed")
             assert lost or any(one.path == path for one in damaged), (path.name, done, damaged)

@@ -464,7 +464,7 @@ def test_the_time_until_all_is_on_the_servers_disk_is_that_of_the_run_and_of_the
         ),
     }  # fmt: skip
     place = SimpleNamespace(devices={}, queues=(), device=None, data=None, own_device=True, facts=dict)
-    subject = cast(
+    context = cast(
         "RunContext",
         SimpleNamespace(
             place=place,
@@ -477,7 +477,7 @@ def test_the_time_until_all_is_on_the_servers_disk_is_that_of_the_run_and_of_the
     )
 
     def numbers(declared: set[str], stretched: str = "") -> Mapping[str, float]:
-        outcome = outcome_of(answer, subject, Idle(), "as-is", JobContext(stretched), declared)
+        outcome = outcome_of(answer, context, Idle(), "as-is", JobContext(stretched), declared)
         return {**outcome.responses, **outcome.evidence}
 
     assert "wall_to_disk" not in numbers({"wall"})

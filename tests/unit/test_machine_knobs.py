@@ -19,8 +19,8 @@ MEMINFO = "MemTotal:  {} kB\nMemFree: 1 kB\n"
 
 
 def read(name: str, value: str, files: dict[str, str], besides: int = 0) -> str:
-    subject: Any = SimpleNamespace(target=SimpleNamespace(read=files.__getitem__), memory_besides=besides)
-    return registry.knob(name).read(subject, Setting(name, value))
+    context: Any = SimpleNamespace(target=SimpleNamespace(read=files.__getitem__), memory_besides=besides)
+    return registry.knob(name).read(context, Setting(name, value))
 
 
 @pytest.mark.parametrize(
@@ -102,11 +102,11 @@ def test_the_interface_is_that_of_the_driver_that_has_the_disk(
         return {"target": SCSI}
 
     files = {"/sys/class/scsi_host/host2/proc_name": driver}
-    subject: Any = SimpleNamespace(
+    context: Any = SimpleNamespace(
         target=SimpleNamespace(read=files.__getitem__, call=call), place=SimpleNamespace(queues=(disk,))
     )
     name = "guest.disk_interface"
-    assert registry.knob(name).read(subject, Setting(name, "sata")) == interface
+    assert registry.knob(name).read(context, Setting(name, "sata")) == interface
 
 
 def test_every_level_of_a_guests_disk_is_one_that_qemu_is_told() -> None:
@@ -172,12 +172,12 @@ def test_a_governor_is_set_on_every_processor_that_has_one_and_undone_one_by_one
     cpus, journal = Cpus(), Journal(tmp_path / "journal")
     cpus.files[f"{CPUS}/cpu10/cpufreq/scaling_governor"] = "powersave\n"
     before = dict(cpus.files)
-    subject: Any = SimpleNamespace(target=cpus, journal=journal, boot_id="b", trial="t")
+    context: Any = SimpleNamespace(target=cpus, journal=journal, boot_id="b", trial="t")
     knob, setting = registry.knob("cpu.governor"), Setting("cpu.governor", "performance")
-    assert knob.levels(subject, setting) == ("performance", "schedutil")
-    knob.prepare(subject, setting, ("performance", "schedutil"))
-    knob.write(subject, setting, "performance")
-    knob.verify(subject, setting, "performance")
+    assert knob.levels(context, setting) == ("performance", "schedutil")
+    knob.prepare(context, setting, ("performance", "schedutil"))
+    knob.write(context, setting, "performance")
+    knob.verify(context, setting, "performance")
     assert set(cpus.files.values()) == {"performance\n"}
     for entry in journal.pending():
         knob.undo(cpus, entry)  # type: ignore[arg-type]

@@ -76,9 +76,9 @@ class StretchedRunner(Runner):
         self._treated = run.arm.treatment[FACTOR] == TREATED
         return super().run(condition, run, **named)
 
-    def _measure(self, subject: Any, workload: Any, stretch: float, *more: Any) -> dict[str, Any]:
+    def _measure(self, context: Any, workload: Any, stretch: float, *more: Any) -> dict[str, Any]:
         own = self._slowdown if self._treated else 0.0
-        return super()._measure(subject, workload, own + stretch + own * stretch, *more)
+        return super()._measure(context, workload, own + stretch + own * stretch, *more)
 
 
 def conductor_of(cell: Cell, beside: Beside | None) -> Callable[..., Conductor]:

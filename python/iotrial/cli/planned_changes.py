@@ -104,8 +104,8 @@ def _today(resolved: Resolved, folder: str) -> Iterator[str]:
     """Yield today's values of what is tried on the user's own system, and which of them no level has."""
     if not any(is_users_own(setting, resolved.lab) for setting in resolved.study.settings):
         return
-    with system_of(folder if resolved.lab == IN_PLACE else "/") as subject:
-        values = todays_values(resolved.study, resolved.lab, subject)
+    with system_of(folder if resolved.lab == IN_PLACE else "/") as context:
+        values = todays_values(resolved.study, resolved.lab, context)
     for number, sentence in enumerate(today_in_words(plain(values))):
         yield _line("" if number else "today", escape(sentence.partition(": ")[2] or sentence))
 

@@ -68,10 +68,10 @@ class BlockKnob(KernelFileKnob):
     #: for an array: True if the file is the array's own, False if each of its disks has one
     of_the_whole: bool = False
 
-    def paths(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
+    def paths(self, context: RunContext, setting: Setting) -> tuple[str, ...]:
         from iotrial.lab.in_place import InPlace
 
-        place = subject.place
+        place = context.place
         if isinstance(place, InPlace) and self.of_the_whole and place.holding.backing:
             return tuple(
                 f"{folder}/{self.file}"
@@ -92,16 +92,16 @@ class BlockKnob(KernelFileKnob):
             raise RequestError(f"knob {self.name}: {why}", hint=hint)
         return tuple(f"/sys/block/{device}/{self.folder}/{self.file}" for device in devices)
 
-    def original(self, subject: RunContext, path: str) -> str:
+    def original(self, context: RunContext, path: str) -> str:
         # Attaching an image changes read-ahead, and detaching may. Both are our doing, so use the value from before.
-        place = subject.place
+        place = context.place
         before = None
         if self.folder == "queue":
             before = place.queue_before.get(self.file)
-        return super().original(subject, path) if before is None else self.shown(before)
+        return super().original(context, path) if before is None else self.shown(before)
 
-    def prepare(self, subject: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
-        super().prepare(subject, setting, (*values, self.read(subject, setting)))
+    def prepare(self, context: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
+        super().prepare(context, setting, (*values, self.read(context, setting)))
 
     def is_own(self, path: str, entry: Entry) -> bool:
         # The user has named a disk by its serial number or WWN; ``taken_by`` checks that it is still the same one.
@@ -113,15 +113,15 @@ class BlockKnob(KernelFileKnob):
         found = (DISK_FILE if of_a_disk else LOOP_FILE).fullmatch(path)
         return found is not None and found[1] == f"{self.folder}/{self.file}"
 
-    def identity(self, subject: RunContext, setting: Setting, path: str) -> dict[str, str]:
+    def identity(self, context: RunContext, setting: Setting, path: str) -> dict[str, str]:
         from iotrial.lab.device import DevicePlace
         from iotrial.lab.objects.loop import backing_file
 
-        if subject.place.kind == IN_PLACE:
-            return {IN_USE: _in_use(subject.target, path)}
-        if isinstance(subject.place, DevicePlace):
-            return {"disk": subject.place.disk_name}
-        return {"backing": subject.target.read_or_none(backing_file(str(subject.place.device))) or ""}
+        if context.place.kind == IN_PLACE:
+            return {IN_USE: _in_use(context.target, path)}
+        if isinstance(context.place, DevicePlace):
+            return {"disk": context.place.disk_name}
+        return {"backing": context.target.read_or_none(backing_file(str(context.place.device))) or ""}
 
     def taken_by(self, target: Target, entry: Entry) -> str | None:
         from iotrial.lab.disk_identity import disks_named
@@ -209,27 +209,27 @@ class BlockScheduler(BlockKnob):
             raise UnsupportedLevel(f'knob block.scheduler: "{value}" is not the name of a scheduler')
         return value
 
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        text = subject.target.read(self.paths(subject, setting)[0])
+    def levels(self, context: RunContext, setting: Setting) -> tuple[str, ...]:
+        text = context.target.read(self.paths(context, setting)[0])
         return tuple(word.strip("[]") for word in text.split())
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "none"
 
-    def prepare(self, subject: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
+    def prepare(self, context: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
         # What a change of scheduler changes too is journaled before it, and so restored after it: with "none" a device
         # refuses a longer queue than with the scheduler it had.
-        folder = self.paths(subject, setting)[0].removesuffix("queue/scheduler")
+        folder = self.paths(context, setting)[0].removesuffix("queue/scheduler")
         for row in KNOBS:
-            if row.dragged and subject.target.exists(f"{folder}{row.folder}/{row.file}"):
-                row.prepare(subject, Setting(row.name, ""), ())
-        super().prepare(subject, setting, values)
+            if row.dragged and context.target.exists(f"{folder}{row.folder}/{row.file}"):
+                row.prepare(context, Setting(row.name, ""), ())
+        super().prepare(context, setting, values)
 
-    def identity(self, subject: RunContext, setting: Setting, path: str) -> dict[str, str]:
+    def identity(self, context: RunContext, setting: Setting, path: str) -> dict[str, str]:
         # The scheduler's own settings vanish with it and come back at the kernel's defaults.
-        files = _tunables(subject.target, path)
-        own = "".join(f"{key} {subject.target.read(file).strip()}\n" for key, file in files.items())
-        return {**super().identity(subject, setting, path), **({TUNABLES: own} if own else {})}
+        files = _tunables(context.target, path)
+        own = "".join(f"{key} {context.target.read(file).strip()}\n" for key, file in files.items())
+        return {**super().identity(context, setting, path), **({TUNABLES: own} if own else {})}
 
     def undo(self, target: Target, entry: Entry) -> Undone:
         outcome = super().undo(target, entry)
@@ -243,14 +243,14 @@ class BlockScheduler(BlockKnob):
                 outcome = Undone.RESTORED
         return outcome
 
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
         # Do not look it up first: the kernel lists a modular scheduler only after it has been requested.
         try:
-            super().write(subject, setting, value)
+            super().write(context, setting, value)
         except KnobError as error:
             raise UnsupportedLevel(
                 f'knob {self.name}: this kernel has no "{value}"',
-                hint="it has: " + ", ".join(self.levels(subject, setting)),
+                hint="it has: " + ", ".join(self.levels(context, setting)),
             ) from error
 
 
@@ -305,36 +305,36 @@ class BlockTunable(BlockKnob):
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return DEFAULT
 
-    def paths(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
+    def paths(self, context: RunContext, setting: Setting) -> tuple[str, ...]:
         """Return the file of each queue, if it has the scheduler now."""
-        queues = BlockScheduler().paths(subject, setting)
+        queues = BlockScheduler().paths(context, setting)
         files = (f"{path.rpartition('/')[0]}/iosched/{self._key(setting)}" for path in queues)
-        return tuple(path for path in files if subject.target.exists(path))
+        return tuple(path for path in files if context.target.exists(path))
 
-    def where(self, subject: RunContext, setting: Setting) -> str:
+    def where(self, context: RunContext, setting: Setting) -> str:
         return (
-            super().where(subject, setting)
-            or f"{subject.place.label}: its scheduler has no {self._key(setting)}"
+            super().where(context, setting)
+            or f"{context.place.label}: its scheduler has no {self._key(setting)}"
         )
 
     def is_own(self, path: str, entry: Entry) -> bool:
         found = TUNABLE_FILE.fullmatch(path)
         return found is not None and found[1] in self.TUNABLES
 
-    def prepare(self, subject: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
+    def prepare(self, context: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
         # A device with another scheduler has nothing to restore: the file goes away with the scheduler.
-        super().prepare(subject, setting, (*values, self._number(setting, DEFAULT)))
+        super().prepare(context, setting, (*values, self._number(setting, DEFAULT)))
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
+    def read(self, context: RunContext, setting: Setting) -> str:
         wanted = setting.value or DEFAULT
-        found = {self._read(subject, path) for path in self.paths(subject, setting)}
+        found = {self._read(context, path) for path in self.paths(context, setting)}
         return wanted if found <= {self._number(setting, wanted)} else " and ".join(sorted(found))
 
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        super().write(subject, setting, self._number(setting, value))
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
+        super().write(context, setting, self._number(setting, value))
 
-    def verify(self, subject: RunContext, setting: Setting, value: str) -> None:
-        super().verify(subject, Setting(setting.knob, value, setting.options), value)
+    def verify(self, context: RunContext, setting: Setting, value: str) -> None:
+        super().verify(context, Setting(setting.knob, value, setting.options), value)
 
     def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
         return (f"queue/iosched/{self._key(setting)} of the lab's device: {', '.join(values)}",)
@@ -397,18 +397,18 @@ class DeviceFile(BlockKnob):
             return super().parse(setting)
         return whole_number(f"knob {self.name}", setting.value, *self._numbers)
 
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
+    def levels(self, context: RunContext, setting: Setting) -> tuple[str, ...]:
         if self._numbers is None:
-            subject.target.read(self.paths(subject, setting)[0])  # raises if the kernel or device lacks it
-        return super().levels(subject, setting)
+            context.target.read(self.paths(context, setting)[0])  # raises if the kernel or device lacks it
+        return super().levels(context, setting)
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return self._neutral
 
-    def prepare(self, subject: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
+    def prepare(self, context: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
         if self._is_limit:
-            _prepare_read_ahead(subject, values)
-        super().prepare(subject, setting, (*values, *self.dragged))
+            _prepare_read_ahead(context, values)
+        super().prepare(context, setting, (*values, *self.dragged))
 
 
 READ_AHEAD_FILE = DeviceFile(
@@ -544,13 +544,13 @@ KNOBS = (
 )
 
 
-def _prepare_read_ahead(subject: RunContext, values: tuple[str, ...]) -> None:
+def _prepare_read_ahead(context: RunContext, values: tuple[str, ...]) -> None:
     """Journal read-ahead together with a limit that changes it, so that it is restored, and restored last."""
-    queue = f"/sys/block/{subject.place.whole}/queue"
+    queue = f"/sys/block/{context.place.whole}/queue"
     sizes = {value for value in values if value.isdigit()}
-    sizes |= {subject.target.read(f"{queue}/{file}") for file in ("max_sectors_kb", "max_hw_sectors_kb")}
+    sizes |= {context.target.read(f"{queue}/{file}") for file in ("max_sectors_kb", "max_hw_sectors_kb")}
     dragged = {LEAST_READ_AHEAD_KB, *(2 * int(size) for size in sizes if size.isdigit())}
-    READ_AHEAD_FILE.prepare(subject, READ_AHEAD, tuple(str(kb) for kb in sorted(dragged)))
+    READ_AHEAD_FILE.prepare(context, READ_AHEAD, tuple(str(kb) for kb in sorted(dragged)))
 
 
 #: pinned on every image lab unless the study varies them: knob and value, in the order of writing

@@ -34,7 +34,7 @@ class KernelFileKnob(Knob):
         return levels[0] if levels else self.parse(setting)
 
     @abstractmethod
-    def paths(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
+    def paths(self, context: RunContext, setting: Setting) -> tuple[str, ...]:
         """Return the files, at least one."""
 
     @abstractmethod
@@ -45,7 +45,7 @@ class KernelFileKnob(Knob):
         file as root.
         """
 
-    def identity(self, subject: RunContext, setting: Setting, path: str) -> dict[str, str]:
+    def identity(self, context: RunContext, setting: Setting, path: str) -> dict[str, str]:
         """Return facts that must still hold when the entry for one file is undone."""
         return {}
 
@@ -53,16 +53,16 @@ class KernelFileKnob(Knob):
         """Extract the value from the text that the kernel shows."""
         return " ".join(text.split())
 
-    def where(self, subject: RunContext, setting: Setting) -> str:
-        return ", ".join(self.paths(subject, setting))
+    def where(self, context: RunContext, setting: Setting) -> str:
+        return ", ".join(self.paths(context, setting))
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        found = [self._read(subject, path) for path in self.paths(subject, setting)]
+    def read(self, context: RunContext, setting: Setting) -> str:
+        found = [self._read(context, path) for path in self.paths(context, setting)]
         return found[0] if len(set(found)) == 1 else " and ".join(found)
 
-    def _read(self, subject: RunContext, path: str) -> str:
+    def _read(self, context: RunContext, path: str) -> str:
         try:
-            return self.shown(subject.target.read(path))
+            return self.shown(context.target.read(path))
         except TargetError as error:
             if error.errno not in (errno.ENOENT, errno.ENODEV, errno.EINVAL):
                 raise
@@ -71,29 +71,29 @@ class KernelFileKnob(Knob):
                 hint="`iotrial knobs` lists what it has; omit the factor",
             ) from error
 
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        for path in self.paths(subject, setting):
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
+        for path in self.paths(context, setting):
             try:
-                subject.target.write(path, value)
+                context.target.write(path, value)
             except TargetError as error:
                 raise KnobError(
-                    self.name, path, wrote=value, found=self._read(subject, path), hint=error.message
+                    self.name, path, wrote=value, found=self._read(context, path), hint=error.message
                 ) from error
 
-    def original(self, subject: RunContext, path: str) -> str:
+    def original(self, context: RunContext, path: str) -> str:
         """Return the value to restore in one file: its value before the trial's first change."""
-        return self._read(subject, path)
+        return self._read(context, path)
 
-    def prepare(self, subject: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
-        for path in self.paths(subject, setting):
-            subject.journal.record(
+    def prepare(self, context: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
+        for path in self.paths(context, setting):
+            context.journal.record(
                 self.name,
                 {"path": path},
-                self.original(subject, path),
+                self.original(context, path),
                 values,
-                identity=self.identity(subject, setting, path),
-                boot_id=subject.boot_id,
-                trial=subject.trial,
+                identity=self.identity(context, setting, path),
+                boot_id=context.boot_id,
+                trial=context.trial,
             )
 
     def taken_by(self, target: Target, entry: Entry) -> str | None:

@@ -146,7 +146,7 @@ class Knob(Declaration, ABC):
         """
         return one_of(self.name, setting.value, tuple(self.LEVELS))
 
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
+    def levels(self, context: RunContext, setting: Setting) -> tuple[str, ...]:
         """Return the levels possible here; empty if ``open_levels`` describes them in words.
 
         Overridden where the levels depend on the kernel or the place.
@@ -168,12 +168,12 @@ class Knob(Declaration, ABC):
         return None
 
     @abstractmethod
-    def read(self, subject: RunContext, setting: Setting) -> str:
+    def read(self, context: RunContext, setting: Setting) -> str:
         """Return the current value in canonical form."""
 
-    def today(self, subject: RunContext, setting: Setting) -> str:
+    def today(self, context: RunContext, setting: Setting) -> str:
         """Return the value before any change, in the form of a level. ``setting`` is one of its levels."""
-        return self.read(subject, Setting(setting.knob, "", setting.options))
+        return self.read(context, Setting(setting.knob, "", setting.options))
 
     def is_today(self, setting: Setting, value: str) -> bool:
         """Return whether a level is this value, which ``today`` has returned. The level may be one that the knob does not
@@ -184,7 +184,7 @@ class Knob(Declaration, ABC):
             return False
 
     @abstractmethod
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
         """Set the value. In stages FORMAT and MOUNT this only registers a request; the place applies the requests of all
         knobs of the stage at once."""
 
@@ -197,36 +197,36 @@ class Knob(Declaration, ABC):
         """Return whether this value takes effect by setting another knob, which may be set in the same run: it goes first."""
         return False
 
-    def verify(self, subject: RunContext, setting: Setting, value: str) -> None:
+    def verify(self, context: RunContext, setting: Setting, value: str) -> None:
         """Read the value back. Raises KnobError if it was not applied."""
-        found = self.read(subject, setting)
+        found = self.read(context, setting)
         if found != value:
-            raise KnobError(self.name, self.where(subject, setting), wrote=value, found=found)
+            raise KnobError(self.name, self.where(context, setting), wrote=value, found=found)
 
-    def restore(self, subject: RunContext, setting: Setting, original: str) -> None:
+    def restore(self, context: RunContext, setting: Setting, original: str) -> None:
         """Restore the original value and verify it. Raises KnobError."""
-        self.write(subject, setting, original)
-        self.verify(subject, setting, original)
+        self.write(context, setting, original)
+        self.verify(context, setting, original)
 
-    def prepare(self, subject: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
+    def prepare(self, context: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
         """Record in the journal, before the first write of a trial, what would outlive the conductor."""
 
-    def enter(self, subject: RunContext, setting: Setting, value: str) -> None:
+    def enter(self, context: RunContext, setting: Setting, value: str) -> None:
         """Move the probe to where this value needs it, and verify it.
 
         Called in stage WORK, after all other settings. The cache is prepared and the work is done there. Raises KnobError.
         """
 
-    def leave(self, subject: RunContext, setting: Setting) -> None:
+    def leave(self, context: RunContext, setting: Setting) -> None:
         """Move the probe back, in every arm alike. Raises KnobError."""
 
     def undo(self, target: Target, entry: Entry) -> Undone:
         """Undo the change in a journal entry of this knob. Only knobs that record entries implement it."""
         raise NotImplementedError(f"{self.name} records nothing ({entry.target} on {target.name})")
 
-    def where(self, subject: RunContext, setting: Setting) -> str:
+    def where(self, context: RunContext, setting: Setting) -> str:
         """Return what the knob acts on in words, for messages."""
-        return subject.place.label
+        return context.place.label
 
     def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
         """Return the privileged changes outside the lab's own files, in words; ``plan`` must announce them."""

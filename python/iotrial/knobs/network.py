@@ -36,18 +36,18 @@ class LinkKnob(Knob):
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str | None:
         return levels[0] if self.plain is None else self.plain
 
-    def where(self, subject: RunContext, setting: Setting) -> str:
+    def where(self, context: RunContext, setting: Setting) -> str:
         return "the network cards of both guests"
 
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        link = _link(self.name, subject)
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
+        link = _link(self.name, context)
         try:
             self.turn(link, value)
         except LabError as error:
-            found = self.read(subject, setting)
+            found = self.read(context, setting)
             if found != value:
                 raise KnobError(
-                    self.name, self.where(subject, setting), wrote=value, found=found, hint=error.message
+                    self.name, self.where(context, setting), wrote=value, found=found, hint=error.message
                 ) from error
 
     def turn(self, link: Link, value: str) -> None:
@@ -76,8 +76,8 @@ class LinkRate(LinkKnob):
             )
         return format_bit_rate(rate)
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        return format_bit_rate(_link(self.name, subject).rate())
+    def read(self, context: RunContext, setting: Setting) -> str:
+        return format_bit_rate(_link(self.name, context).rate())
 
     def turn(self, link: Link, value: str) -> None:
         link.set_rate(parse_bit_rate(value))
@@ -95,8 +95,8 @@ class LinkMtu(LinkKnob):
     def parse(self, setting: Setting) -> str:
         return whole_number(f"knob {self.name}", setting.value, 576, 9000)
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        return _link(self.name, subject).server.read(f"/sys/class/net/{WIRE}/mtu")
+    def read(self, context: RunContext, setting: Setting) -> str:
+        return _link(self.name, context).server.read(f"/sys/class/net/{WIRE}/mtu")
 
     def turn(self, link: Link, value: str) -> None:
         link.both(["ip", "link", "set", WIRE, "mtu", value])
@@ -114,8 +114,8 @@ class LinkRing(LinkKnob):
     def parse(self, setting: Setting) -> str:
         return whole_number(f"knob {self.name}", setting.value, 48, 4096)
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        output = _ethtool(_link(self.name, subject), "-g").partition("Current hardware settings")[2]
+    def read(self, context: RunContext, setting: Setting) -> str:
+        output = _ethtool(_link(self.name, context), "-g").partition("Current hardware settings")[2]
         found = dict(re.findall(r"^(RX|TX):\s+(\d+)$", output, re.MULTILINE))
         return " and ".join(sorted({found.get("RX", "none"), found.get("TX", "none")}))
 
@@ -135,8 +135,8 @@ class LinkCoalescing(LinkKnob):
     def parse(self, setting: Setting) -> str:
         return whole_number(f"knob {self.name}", setting.value, 0, 10000)
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        found = re.search(r"^rx-usecs:\s+(\d+)$", _ethtool(_link(self.name, subject), "-c"), re.MULTILINE)
+    def read(self, context: RunContext, setting: Setting) -> str:
+        found = re.search(r"^rx-usecs:\s+(\d+)$", _ethtool(_link(self.name, context), "-c"), re.MULTILINE)
         return "none" if found is None else found[1]
 
     def turn(self, link: Link, value: str) -> None:
@@ -163,8 +163,8 @@ class LinkOffload(LinkKnob):
     }
     plain = "full"
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        output = _ethtool(_link(self.name, subject), "-k")
+    def read(self, context: RunContext, setting: Setting) -> str:
+        output = _ethtool(_link(self.name, context), "-k")
         found = {
             key: match[1]
             for key, name in self._SHOWN.items()
@@ -179,8 +179,8 @@ class LinkOffload(LinkKnob):
         link.both(["ethtool", "-K", WIRE, *(word for pair in self.LEVELS[value].items() for word in pair)])
 
 
-def _link(knob: str, subject: RunContext) -> Link:
-    return share_of(knob, subject).link
+def _link(knob: str, context: RunContext) -> Link:
+    return share_of(knob, context).link
 
 
 def _ethtool(link: Link, what: str) -> str:
@@ -204,11 +204,11 @@ class ShareKnob(Knob):
     requirement = Requirement(root=True, labs=GUESTS)
     about: str
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        return share_of(self.name, subject).found(self.about)
+    def read(self, context: RunContext, setting: Setting) -> str:
+        return share_of(self.name, context).found(self.about)
 
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        share_of(self.name, subject).want(self.about, value)
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
+        share_of(self.name, context).want(self.about, value)
 
 
 class NasProtocol(ShareKnob):
@@ -278,10 +278,10 @@ class NasTransfer(ShareKnob):
             )
         )
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
+    def read(self, context: RunContext, setting: Setting) -> str:
         """Return the size that the client's kernel shows, if one was requested."""
-        found = super().read(subject, setting)
-        info = subject.worker.mount_at(subject.place.root)
+        found = super().read(context, setting)
+        info = context.worker.mount_at(context.place.root)
         if found == "default" or info is None:
             return found
         shown = {word.partition("=")[2] for word in info.options if word.startswith(("rsize=", "wsize="))}
@@ -301,11 +301,11 @@ class NasThreads(ShareKnob):
         return whole_number(f"knob {self.name}", setting.value, 1, 256)
 
 
-def share_of(knob: str, subject: RunContext) -> Share:
+def share_of(knob: str, context: RunContext) -> Share:
     """Return the share that a knob acts on. Raises RequestError if the lab serves no files."""
     from iotrial.lab.disk import DiskPlace
 
-    place = subject.place
+    place = context.place
     if isinstance(place, DiskPlace) and place.share is not None:
         return place.share
     raise RequestError(

@@ -44,7 +44,7 @@ class SysctlKnob(KernelFileKnob):
             raise UnknownName(self.listed, key, self.ALLOWED)
         return key
 
-    def paths(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
+    def paths(self, context: RunContext, setting: Setting) -> tuple[str, ...]:
         return (sysctl_file(self.key(setting)),)
 
     def is_own(self, path: str, entry: Entry) -> bool:
@@ -189,42 +189,42 @@ class Sysctl(SysctlKnob):
     def yields(self, value: str) -> bool:
         return value == "0"
 
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
         key = self.key(setting)
         other = self.PAIRS.get(key)
         if other is None or value != "0":
-            super().write(subject, setting, value)
-        elif self._read(subject, sysctl_file(key)) != "0":
-            held = subject.journal.held(self.name, {"path": sysctl_file(other)})
+            super().write(context, setting, value)
+        elif self._read(context, sysctl_file(key)) != "0":
+            held = context.journal.held(self.name, {"path": sysctl_file(other)})
             known = () if held is None else (held.original, *held.ours)
             instead = next((one for one in known if one != "0"), None)
             if instead is not None:
-                super().write(subject, Setting(self.name, instead, (("key", other),)), instead)
+                super().write(context, Setting(self.name, instead, (("key", other),)), instead)
             elif self.ALLOWED[key][0] == 0:
-                super().write(subject, setting, value)
+                super().write(context, setting, value)
             else:
                 raise UnsupportedLevel(
                     f"sysctl {key}: 0 means that {other} is in force, which is 0 on this machine",
                     hint=f"give {other} a value in the same level: --level 'NAME: {key}=0 {other}=...'",
                 )
 
-    def prepare(self, subject: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
+    def prepare(self, context: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
         key = self.key(setting)
         other = self.PAIRS.get(key)
         if other is None:
-            super().prepare(subject, setting, values)
+            super().prepare(context, setting, values)
             return
-        found = {one: self.original(subject, sysctl_file(one)) for one in (key, other)}
+        found = {one: self.original(context, sysctl_file(one)) for one in (key, other)}
         # entries are undone in reverse order: the limit that is in force comes back before it is looked at itself
         for one in sorted(found, key=lambda name: found[name] == "0"):
-            subject.journal.record(
+            context.journal.record(
                 self.name,
                 {"path": sysctl_file(one)},
                 found[one],
                 (*values, "0") if one == key else ("0",),
                 identity={"share": found[other if one == key else key]},
-                boot_id=subject.boot_id,
-                trial=subject.trial,
+                boot_id=context.boot_id,
+                trial=context.trial,
             )
 
     def undo(self, target: Target, entry: Entry) -> Undone:

@@ -11,16 +11,7 @@ from __future__ import annotations
 from iotrial.errors import RequestError, UnsupportedLevel
 from iotrial.knobs.knob import RunContext, a_lab
 from iotrial.stats.voids import Void
-
-ON_A_DISK = ("cold-files", "cold-data", "cold-system", "warm", "as-is")
-#: cache states by kind of lab; the first is what ``cold`` means there
-STATES: dict[str, tuple[str, ...]] = {
-    "image": ON_A_DISK,
-    "device": ON_A_DISK,
-    "guest": ON_A_DISK,
-    "directory": ("cold-data", "cold-system", "warm", "as-is"),
-    "in-place": ("cold-data", "cold-system", "warm", "as-is"),
-}
+from iotrial.study.places import CACHE_STATES_OF
 
 #: in place: how the files that the work reads are brought to a state
 _OF_FILES = {"cold-data": "evict_files", "warm": "warm_files"}
@@ -31,13 +22,11 @@ LEFT_WARM = (
 )
 #: evidence of a run: bytes of its files that the kernel kept in memory
 KEPT = "cache_kept_bytes"
-NEEDS_ROOT = frozenset({"cold-files", "cold-system"})
-ALL = ("cold", "cold-data", "cold-files", "cold-system", "warm", "as-is")
 
 
 def resolve(state: str, lab: str) -> str:
     """Return the state that a name means in this kind of lab. Raises UnsupportedLevel, listing the lab's states."""
-    states = STATES[lab]
+    states = CACHE_STATES_OF[lab]
     if state == "cold":
         return states[0]
     if state not in states:
@@ -61,28 +50,28 @@ def writes_back(state: str) -> bool:
     return state in ("cold-files", "cold-data", "cold-system")
 
 
-def prepare(subject: RunContext, state: str) -> None:
+def prepare(context: RunContext, state: str) -> None:
     """Bring the cache to this state, as the last step before the timed part.
 
     Of the page cache ``cold-files`` leaves nothing to do here: the fresh mount has emptied it.
     """
-    files = subject.files
+    files = context.files
     if state.startswith("cold"):
-        subject.place.empty_device_cache()
+        context.place.empty_device_cache()
     if state in ("cold-data", "cold-system"):
-        subject.place.syncfs()
-    if subject.place.data is not None and state in _OF_FILES:
-        done = subject.worker.call(_OF_FILES[state], paths=list(subject.own_files))
+        context.place.syncfs()
+    if context.place.data is not None and state in _OF_FILES:
+        done = context.worker.call(_OF_FILES[state], paths=list(context.own_files))
         if "left_bytes" in done:
-            subject.work.evidence[KEPT] = float(done["left_bytes"])
+            context.work.evidence[KEPT] = float(done["left_bytes"])
     elif state == "cold-data":
         if files is None:
             raise RequestError("cache state cold-data: this workload has no files to evict from the cache")
-        subject.worker.call("evict", set=files.set, files=files.wire)
+        context.worker.call("evict", set=files.set, files=files.wire)
     elif state == "cold-system":
-        subject.worker.call("drop_caches", what=3)
+        context.worker.call("drop_caches", what=3)
     elif state == "warm" and files is not None:
-        subject.worker.call("warm", set=files.set, files=files.wire, view=subject.work.view, names=True)
+        context.worker.call("warm", set=files.set, files=files.wire, view=context.work.view, names=True)
 
 
 def void_rule(

@@ -113,7 +113,7 @@ class LiveConductor(Conductor):
         for line in self._lines.values():
             line.block_s = work.block_s(self._windows)
         self._hard = tuple(guard for guard in work.guarding if guard.is_limit)
-        self._metrics = Metrics(work, session.subject_in_use.place.whole)
+        self._metrics = Metrics(work, session.context_in_use.place.whole)
         self._newest: dict[str, dict[str, float]] = {one.name: {} for one in work.metrics}
         self._in_force: dict[str, float] = dict.fromkeys((arm.name for arm in self._plan.treatments), 0.0)
         self._seen: Mapping[str, float] = {}
@@ -282,7 +282,7 @@ class LiveConductor(Conductor):
             self._lose()
             outcome = Outcome(void=Void.METRIC_LOST, problem=error.message)
         except (KnobError, UnsupportedLevel) as error:
-            health.check(self._live.subject_in_use.place, error.message)
+            health.check(self._live.context_in_use.place, error.message)
             if isinstance(error, UnsupportedLevel):
                 raise
             outcome = voided(error)

@@ -34,7 +34,7 @@ class LiveSession(Session):
     """What is open while a live trial runs. Use ``switch`` to change settings; closing it sets today's again."""
 
     watchdog: Watchdog
-    subject_in_use: RunContext
+    context_in_use: RunContext
 
     def open(self) -> None:
         """Open the machine in use, start the watchdog, and journal what will be changed. Nothing is changed yet."""
@@ -73,11 +73,11 @@ class LiveSession(Session):
         self.boot_id = host.boot_id(self.target)
         self._open_places()
         (place,) = self.places.values()
-        self.subject_in_use = self.subject(place)
+        self.context_in_use = self.context(place)
         turns = [turn for group in self.resolved.turns.values() for turn in group]
         # the scheduler is recorded last, and so undone first: a change of it changes other settings of the queue
         for turn in sorted(turns, key=lambda turn: turn.knob.name == BlockScheduler.name):
-            turn.knob.prepare(self.subject_in_use, turn.setting, turn.values)
+            turn.knob.prepare(self.context_in_use, turn.setting, turn.values)
         for factor in self.plan.study.treatment_factors:
             for turn in self.resolved.turns[factor.name, factor.reference]:
                 self._check_today(turn)
@@ -91,10 +91,10 @@ class LiveSession(Session):
                     hint="name default first, or leave it out",
                 )
             return
-        found = turn.read(self.subject_in_use)
+        found = turn.read(self.context_in_use)
         if found != turn.value:
             raise RequestError(
-                f"{turn.knob.name} on {turn.knob.where(self.subject_in_use, turn.setting)}: today's setting is "
+                f"{turn.knob.name} on {turn.knob.where(self.context_in_use, turn.setting)}: today's setting is "
                 f'"{found}", but the trial compares with "{turn.value}"',
                 hint="today's setting must be the reference: start a new trial, or set it back",
             )
@@ -111,7 +111,7 @@ class LiveSession(Session):
                 who = self.who_changes_settings()
                 hint = "stop what changes it, then `iotrial resume`"
                 raise TakenError("; ".join((error.message, *who)), hint=hint) from error
-        self.subject_in_use.place.to_neutral(always=False, fresh=False)
+        self.context_in_use.place.to_neutral(always=False, fresh=False)
 
     def _entries(self) -> list[Entry]:
         every = self.journal.pending()
@@ -143,9 +143,9 @@ class LiveSession(Session):
             turns,
             key=lambda turn: (turn.knob.name != BlockScheduler.name, not turn.knob.yields(turn.value)),
         ):
-            turn.write(self.subject_in_use)
-        self.subject_in_use.place.settle(always=False, fresh=False)
+            turn.write(self.context_in_use)
+        self.context_in_use.place.settle(always=False, fresh=False)
         every = self.resolved.turns_of(condition, arm)
         for turn in every:
-            turn.verify(self.subject_in_use)
-        self.settings.applied(self.subject_in_use, every)
+            turn.verify(self.context_in_use)
+        self.settings.applied(self.context_in_use, every)

@@ -240,21 +240,21 @@ class DurabilityPass:
 
         ticks = None if session.logged_device is None else _Ticks(Path(logging.marks))
 
-        def mark(text: str, subject: RunContext) -> None:
-            device = session.logged_device or subject.place.device
+        def mark(text: str, context: RunContext) -> None:
+            device = session.logged_device or context.place.device
             session.disk_target.call("disk_mark", device=device, text=text)
 
-        def begin(subject: RunContext) -> None:
+        def begin(context: RunContext) -> None:
             if session.logged_device is not None:  # QEMU may have left the guest's writes in our page cache
                 session.disk_target.call("fsync", path=f"/dev/{session.logged_device}")
-            mark(BEGUN, subject)
+            mark(BEGUN, context)
             if ticks is not None:
-                ticks.start(subject.worker)
+                ticks.start(context.worker)
 
-        def end(subject: RunContext) -> None:
+        def end(context: RunContext) -> None:
             if ticks is not None:
                 ticks.stop()
-            mark(ENDED, subject)
+            mark(ENDED, context)
 
         runner = Runner(session, injected=1.0, reboots=False)
         try:
@@ -267,7 +267,7 @@ class DurabilityPass:
                     begin=begin,
                     end=end,
                 )
-                place = done.subject.place
+                place = done.context.place
                 run = _Run(
                     done.workload,
                     done.lab,

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from iotrial.design.model import Condition
 from iotrial.design.plan import Plan
+from iotrial.knobs.files import VIEW
 from iotrial.knobs.knob import FileSelection
-from iotrial.lab.knobs.file import VIEW
 from iotrial.lab.place import FileSet, Place
 from iotrial.runner.command_user import command_user
 from iotrial.runner.own_files import largest_own_file

@@ -50,10 +50,10 @@ def voided(error: KnobError | UnsupportedLevel) -> Outcome:
 
 def outcome_of(
     answer: dict[str, Any],
-    subject: RunContext,
+    context: RunContext,
     work: Work,
     state: str,
-    context: JobContext,
+    job: JobContext,
     declared: Collection[str],
     seen: Touched | None = None,
     *,
@@ -65,20 +65,20 @@ def outcome_of(
     cache state that was prepared. ``declared`` are the names of the study's responses; every other number is evidence.
     ``seen``: what the work was seen to use before.
     """
-    files = subject.files
+    files = context.files
     assert files is not None
     usage = answer["usage"]
-    devices = devices_of(subject)
+    devices = devices_of(context)
     counters = summed(answer["devices"], devices.values())
-    own = summed(answer["devices"], subject.place.devices.values())
+    own = summed(answer["devices"], context.place.devices.values())
     served = work_server.numbers(answer)
     in_process = (
         usage["blocks_in"] * KERNEL_BLOCK + served.get("server_fetched_bytes", 0.0),
         usage["blocks_out"] * KERNEL_BLOCK + served.get("server_dirtied_bytes", 0.0),
     )
     # what others read from a device in use proves nothing
-    bytes_read = own["read_bytes"] if own and subject.place.own_device else in_process[0]
-    spun_wall, spun_cpu = to_take_off(answer, context.stretched)
+    bytes_read = own["read_bytes"] if own and context.place.own_device else in_process[0]
+    spun_wall, spun_cpu = to_take_off(answer, job.stretched)
     numbers: dict[str, float] = {
         "wall": answer["wall_ns"] / 1e9 - spun_wall,
         "user": max(0.0, answer["user_ns"] / 1e9 - spun_cpu),
@@ -88,7 +88,7 @@ def outcome_of(
         "device_write_bytes": float(counters["write_bytes"] if counters else in_process[1]),
         **{key: float(usage[key]) for key in ("faults_minor", "faults_major")},
         **served,
-        **activity(answer, subject.place.device),
+        **activity(answer, context.place.device),
         **answer.get("served", {}),
     }
     synced = answer.get("devices_after_sync")
@@ -99,22 +99,22 @@ def outcome_of(
             del numbers[name]
     if TO_DISK in declared and {"wall", "nas_sync"} <= numbers.keys():
         numbers[TO_DISK] = numbers["wall"] + numbers["nas_sync"]
-    found = work.measured(answer, context)
+    found = work.measured(answer, job)
     numbers |= found.numbers
     evidence = {
         "switches_voluntary": float(usage["switches_voluntary"]),
         "switches_involuntary": float(usage["switches_involuntary"]),
-        **counted(answer, devices, subject.place.queues),
-        **subject.work.evidence,
+        **counted(answer, devices, context.place.queues),
+        **context.work.evidence,
     }
     elsewhere = elsewhere_bytes(evidence, answer, devices.values())
     if elsewhere is not None:
         evidence["work_elsewhere_bytes"] = elsewhere
-    expected = work.reads_bytes(files.bytes_each, files.count) if subject.place.data is None else 0
+    expected = work.reads_bytes(files.bytes_each, files.count) if context.place.data is None else 0
     expected = max(expected, int(answer.get("least_read_bytes", 0)), int(LEAST_PAST_CACHE * found.cold_bytes))
     if seen is not None:
         expected = max(expected, seen.least_read(files.bytes))
-    if uncounted(subject.place):
+    if uncounted(context.place):
         expected = 0
     return Outcome(
         responses={name: value for name, value in numbers.items() if name in declared},
@@ -126,7 +126,7 @@ def outcome_of(
             "bytes_expected": expected,
             **({UNUSED: True} if is_unused(answer, devices.values(), elsewhere, state) else {}),
             **clock_of(answer, clock_ahead_ns),
-            **_series(answer, subject.place.device),
+            **_series(answer, context.place.device),
             **({BY_SECOND: found.seconds} if found.seconds else {}),
             **found.checks,
             **({FACTS: by_word(found.facts)} if found.facts else {}),
@@ -134,7 +134,7 @@ def outcome_of(
         started_ns=int(answer["started_ns"]) - clock_ahead_ns,
         failure=failure_of(answer)
         or found.missing
-        or (_read_holes(found.past_cache_bytes, bytes_read) if _counts_reads(subject, answer) else None),
+        or (_read_holes(found.past_cache_bytes, bytes_read) if _counts_reads(context, answer) else None),
         void=None
         if state == "warm" and work.may_read_warm()
         else cache.void_rule(
@@ -147,10 +147,10 @@ def outcome_of(
     )
 
 
-def _counts_reads(subject: RunContext, answer: Mapping[str, Any]) -> bool:
+def _counts_reads(context: RunContext, answer: Mapping[str, Any]) -> bool:
     """Return whether the bytes that a run has read are counted: by its own device, or by the kernel for its processes."""
-    place = subject.place
-    if subject.worker is not subject.target:
+    place = context.place
+    if context.worker is not context.target:
         return False
     if place.own_device and summed(answer["devices"], place.devices.values()):
         return True
@@ -167,35 +167,35 @@ def _read_holes(past_cache: int, bytes_read: float) -> str | None:
     )
 
 
-def devices_of(subject: RunContext) -> dict[str, str]:
+def devices_of(context: RunContext) -> dict[str, str]:
     """Return the block devices that a run's work may reach, by what each holds: its place's, and those of
     additional places.
     """
     extra = {
         f"beside {name}": place.device
-        for name, place in subject.extra_places.items()
+        for name, place in context.extra_places.items()
         if place.device is not None
     }
-    return {**subject.place.devices, **extra}
+    return {**context.place.devices, **extra}
 
 
-def requested_of(subject: RunContext) -> tuple[str, ...]:
+def requested_of(context: RunContext) -> tuple[str, ...]:
     """Return the block devices that receive requests: for an array its disks, since the array itself gets none."""
-    place = subject.place
+    place = context.place
     return tuple(
-        device for device in counters_of(subject) if device in place.queues or device != place.device
+        device for device in counters_of(context) if device in place.queues or device != place.device
     )
 
 
-def counters_of(subject: RunContext) -> tuple[str, ...]:
+def counters_of(context: RunContext) -> tuple[str, ...]:
     """Return the block devices that the working probe reads counters of around a run.
 
     These are all devices that the work may reach, and the disks of an array; none if another machine has
     them.
     """
-    if subject.worker is not subject.target:
+    if context.worker is not context.target:
         return ()
-    return tuple(dict.fromkeys((*subject.place.queues, *devices_of(subject).values())))
+    return tuple(dict.fromkeys((*context.place.queues, *devices_of(context).values())))
 
 
 def _series(answer: dict[str, Any], device: str | None) -> dict[str, object]:

@@ -29,7 +29,7 @@ from iotrial.runner.places import Site, Where, disk_bytes, image_bytes, lab_of, 
 from iotrial.runner.requirements import Brought, Installed, Means, without_missing
 from iotrial.study.disks import described
 from iotrial.study.model import Factor, Holds, Level, Role, Setting, Study
-from iotrial.study.places import DISK_LABS, GUEST, IN_PLACE, LABS
+from iotrial.study.places import CACHE_NEEDS_ROOT, DISK_LABS, GUEST, IN_PLACE, LABS
 
 __all__ = ["KnobSetting", "Resolved", "cache_turn", "disk_bytes", "image_bytes", "resolve"]
 
@@ -47,17 +47,17 @@ class KnobSetting:
     values: tuple[str, ...]
     role: Role | None
 
-    def read(self, subject: RunContext) -> str:
+    def read(self, context: RunContext) -> str:
         """Return the knob's current value."""
-        return self.knob.read(subject, self.setting)
+        return self.knob.read(context, self.setting)
 
-    def write(self, subject: RunContext) -> None:
+    def write(self, context: RunContext) -> None:
         """Set the value. Raises what the knob raises."""
-        self.knob.write(subject, self.setting, self.value)
+        self.knob.write(context, self.setting, self.value)
 
-    def verify(self, subject: RunContext) -> None:
+    def verify(self, context: RunContext) -> None:
         """Read the value back. Raises KnobError if it was not applied."""
-        self.knob.verify(subject, self.setting, self.value)
+        self.knob.verify(context, self.setting, self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ def resolve(
             )
         if workload.cache is not None:
             state = cache.resolve(workload.cache, kind)
-            if state in cache.NEEDS_ROOT and not root:
+            if state in CACHE_NEEDS_ROOT and not root:
                 raise PrivilegeError(f"cache state {state}", instead="use cold-data")
     notes += [] if kind == IN_PLACE else _coarse_clock(study, every)
     notes += _modelled(study, sites)

@@ -29,11 +29,11 @@ from iotrial.guest.link import MARKS, SERVER
 from iotrial.knobs.declaration import Stage
 from iotrial.knobs.knob import RunContext
 from iotrial.knobs.network import SHARE, WIRE
+from iotrial.knobs.work import ProcessUser
 from iotrial.lab import cache, health
 from iotrial.lab.disk import DiskPlace, disk_place
 from iotrial.lab.knobs.filesystem import FilesystemType
 from iotrial.lab.knobs.mount import MountKnob
-from iotrial.lab.knobs.work import ProcessUser
 from iotrial.lab.place import FULL, Place
 from iotrial.runner.command_user import command_user
 from iotrial.runner.guest import MachineSpec
@@ -66,7 +66,7 @@ class Acknowledged:
     ``collected``: the acknowledgements in the answer, each with the time in nanoseconds of the worker's monotonic clock.
     """
 
-    subject: RunContext
+    context: RunContext
     workload: Workload
     lab: LabContext
     collected: tuple[tuple[int, str], ...]
@@ -138,8 +138,8 @@ class Runner:
         Raises what the lab, the target or the probe raises (NotSupported: nothing was run), and ProbeError if
         the work failed or calls were lost.
         """
-        answer, subject, _ = self._untimed(condition, run, block, lambda _: request_fields(what))
-        return counts_of(answer, what, requested_of(subject))
+        answer, context, _ = self._untimed(condition, run, block, lambda _: request_fields(what))
+        return counts_of(answer, what, requested_of(context))
 
     def acknowledge(
         self,
@@ -158,16 +158,16 @@ class Runner:
         """
         done: list[tuple[Workload, LabContext]] = []
 
-        def job_of(subject: RunContext, workload: Workload, job: dict[str, object]) -> dict[str, object]:
+        def job_of(context: RunContext, workload: Workload, job: dict[str, object]) -> dict[str, object]:
             assert isinstance(workload.work, HasCheck)
-            lab = self._serving.lab_context(subject)
-            done.append((workload, replace(lab, user=self._job_builder.user(subject, workload.work))))
-            begin(subject)
+            lab = self._serving.lab_context(context)
+            done.append((workload, replace(lab, user=self._job_builder.user(context, workload.work))))
+            begin(context)
             return workload.work.acknowledging(job, marks)
 
-        answer, subject, _ = self._untimed(condition, run, block, lambda _: {}, job_of, end)
+        answer, context, _ = self._untimed(condition, run, block, lambda _: {}, job_of, end)
         collected = tuple((int(at), str(text)) for at, text in answer.get("acknowledged") or ())
-        return Acknowledged(subject, *done[0], collected)
+        return Acknowledged(context, *done[0], collected)
 
     def look(self, condition: Condition, run: PlannedRun) -> tuple[Touched | None, RunContext, str]:
         """Do a run to find out which files it uses; also returns the cache state it began in. Raises as
@@ -176,22 +176,22 @@ class Runner:
 
         began_ns = time.time_ns()
 
-        def roots(subject: RunContext) -> dict[str, object]:
-            roots = [subject.place.root, *(place.root for place in subject.extra_places.values())]
+        def roots(context: RunContext) -> dict[str, object]:
+            roots = [context.place.root, *(place.root for place in context.extra_places.values())]
             wanted: dict[str, object] = {"touches": roots, "touches_since_ns": began_ns}
             return (
-                wanted if subject.place.data is None else {**wanted, "touches_device": subject.place.number}
+                wanted if context.place.data is None else {**wanted, "touches_device": context.place.number}
             )
 
-        answer, subject, state = self._untimed(condition, run, 0, roots)
-        assert subject.files is not None
-        self._check_output(condition, answer, subject)
-        return Touched.of(answer, subject.files.bytes), subject, state
+        answer, context, state = self._untimed(condition, run, 0, roots)
+        assert context.files is not None
+        self._check_output(condition, answer, context)
+        return Touched.of(answer, context.files.bytes), context, state
 
-    def _check_output(self, condition: Condition, answer: dict[str, Any], subject: RunContext) -> None:
+    def _check_output(self, condition: Condition, answer: dict[str, Any], context: RunContext) -> None:
         """Raise NothingPrinted if a program succeeded without printing what the study reads."""
-        workload = _as_drafted(self._session.plan.study.workload(condition.workload), subject)
-        missing = workload.work.measured(answer, self._job_builder.context(subject, workload)).missing
+        workload = _as_drafted(self._session.plan.study.workload(condition.workload), context)
+        missing = workload.work.measured(answer, self._job_builder.job_context(context, workload)).missing
         if missing is not None:
             raise NothingPrinted(f"workload {workload.name}: {missing}")
 
@@ -215,16 +215,16 @@ class Runner:
         self._boot_if_due(turns, stretch)
         place = self._session.place_of(condition, run.arm)
         try:
-            subject, state, workload = self._prepare(condition, run, turns, place, stretch)
+            context, state, workload = self._prepare(condition, run, turns, place, stretch)
             job = {
-                **self._job(subject, workload, state),
-                "devices": list(requested_of(subject)),
+                **self._job(context, workload, state),
+                "devices": list(requested_of(context)),
             }
-            wrong = self._serving.warm(subject, workload.work, state, lambda: job)
-            answer = self._do(subject, workload, job_of(subject, workload, {**job, **besides(subject)}))
-            end(subject)
-            self._aside(subject, workload, workload.work.after())
-            wrong = self._serving.settle(subject, workload.work, answer) or wrong or self._serving.stop()
+            wrong = self._serving.warm(context, workload.work, state, lambda: job)
+            answer = self._do(context, workload, job_of(context, workload, {**job, **besides(context)}))
+            end(context)
+            self._aside(context, workload, workload.work.after())
+            wrong = self._serving.settle(context, workload.work, answer) or wrong or self._serving.stop()
         except BaseException as error:
             if not isinstance(error, Exception):
                 self._entered.clear()
@@ -235,21 +235,21 @@ class Runner:
         failure = failure_of(answer) or wrong
         if failure is not None:
             raise ProbeError(failure)
-        return answer, subject, state
+        return answer, context, state
 
-    def _enter(self, subject: RunContext, turns: list[KnobSetting]) -> None:
+    def _enter(self, context: RunContext, turns: list[KnobSetting]) -> None:
         """Apply the knobs of the work to the probe for the rest of the run."""
         for turn in turns:
-            self._entered.append((turn, subject))
-            turn.knob.enter(subject, turn.setting, turn.value)
+            self._entered.append((turn, context))
+            turn.knob.enter(context, turn.setting, turn.value)
 
     def _leave(self) -> None:
         if self._session.alive:
             self._serving.stop()
         while self._entered:
-            turn, subject = self._entered.pop()
+            turn, context = self._entered.pop()
             if self._session.alive:
-                turn.knob.leave(subject, turn.setting)
+                turn.knob.leave(context, turn.setting)
 
     def _run(self, condition: Condition, run: PlannedRun, block: int) -> Outcome:
         turns = self._session.resolved.turns_of(condition, run.arm)
@@ -257,7 +257,7 @@ class Runner:
         self._boot_if_due(turns, stretch)
         place = self._session.place_of(condition, run.arm)
         try:
-            subject, state, workload = self._prepare(condition, run, turns, place, stretch)
+            context, state, workload = self._prepare(condition, run, turns, place, stretch)
         except (KnobError, UnsupportedLevel) as error:
             health.check(place, error.message)
             return voided(error)
@@ -272,15 +272,15 @@ class Runner:
         try:
             with self._time.part(Part.MOUNTS):
                 wrong = self._serving.warm(
-                    subject, workload.work, state, lambda: self._job_builder.job(subject, workload, 0.0)
+                    context, workload.work, state, lambda: self._job_builder.job(context, workload, 0.0)
                 )
             if wrong is not None:
                 return Outcome(failure=wrong)
-            answer = self._measure(subject, workload, self._stretch if run.arm.stretched else 0.0, state)
+            answer = self._measure(context, workload, self._stretch if run.arm.stretched else 0.0, state)
             with self._time.part(Part.START):
-                end_mkfs(subject, workload.work, turns, answer)
-                self._aside(subject, workload, workload.work.after())
-                wrong = self._serving.settle(subject, workload.work, answer) or self._serving.stop()
+                end_mkfs(context, workload.work, turns, answer)
+                self._aside(context, workload, workload.work.after())
+                wrong = self._serving.settle(context, workload.work, answer) or self._serving.stop()
         except KnobError as error:
             return voided(error)
         except TargetError as error:
@@ -292,11 +292,11 @@ class Runner:
             health.check(place, error.message)
             return Outcome(failure=error.message)
         declared = {response.name for response in self._session.plan.responses(workload.name)}
-        known = self._job_builder.context(subject, workload)
+        known = self._job_builder.job_context(context, workload)
         seen = self._seen.get(workload.name)
         outcome = outcome_of(
             answer,
-            subject,
+            context,
             workload.work,
             state,
             known,
@@ -309,7 +309,7 @@ class Runner:
         if run.arm.stretched:
             outcome = replace(outcome, checks={**outcome.checks, "injected": float(answer["injected"])})
         if outcome.failure is not None:
-            health.check(place, outcome.failure, files=subject.files)
+            health.check(place, outcome.failure, files=context.files)
         return outcome
 
     # before the timed part
@@ -339,9 +339,9 @@ class Runner:
         stretch: tuple[str, int, int] | None,
     ) -> tuple[RunContext, str, Workload]:
         session = self._session
-        subject = session.subject(place)
+        context = session.context(place)
         seen = self._seen.get(condition.workload)
-        subject.own_files = () if seen is None else seen.own
+        context.own_files = () if seen is None else seen.own
         if self._compares_places:
             # flush whatever the previous run left on any place, so that none of them has anything to write
             # back
@@ -349,11 +349,11 @@ class Runner:
                 every.syncfs()
         by_stage = {stage: [t for t in turns if t.knob.stage is stage] for stage in Stage}
         session.settings.forget()
-        self._verify(subject, by_stage[Stage.MACHINE])
+        self._verify(context, by_stage[Stage.MACHINE])
         # a place that is about to be reassembled gets its settings after that: until then they may not even
         # exist
-        if not (place.forgets_settings and self._format_due(subject, by_stage[Stage.FORMAT], stretch)):
-            self._turn_settings(subject, turns)
+        if not (place.forgets_settings and self._format_due(context, by_stage[Stage.FORMAT], stretch)):
+            self._turn_settings(context, turns)
         state = self._cache_state(by_stage[Stage.CACHE])
         fresh = cache.needs_fresh_mount(state)
         treated = self._changed or any(t.role is Role.TREATMENT for t in by_stage[Stage.MOUNT])
@@ -363,11 +363,11 @@ class Runner:
         with self._time.part(Part.MOUNTS):
             place.to_neutral(always=treated or leaves, fresh=fresh)
         declared = session.plan.study.workload(condition.workload).work
-        by_the_work = wish_mkfs(subject, declared, by_stage[Stage.FORMAT])
-        if not by_the_work and self._format_due(subject, by_stage[Stage.FORMAT], stretch):
+        by_the_work = wish_mkfs(context, declared, by_stage[Stage.FORMAT])
+        if not by_the_work and self._format_due(context, by_stage[Stage.FORMAT], stretch):
             self._stretch_formatted[place.name] = None  # until formatting has succeeded
             with self._time.part(Part.FILES):
-                self._format(subject, by_stage[Stage.FORMAT], condition, run.arm)
+                self._format(context, by_stage[Stage.FORMAT], condition, run.arm)
             self._stretch_formatted[place.name] = stretch
         size = next(
             (int(t.value) for t in turns if t.knob.name == "file.size" and t.role is Role.TREATMENT), None
@@ -376,53 +376,53 @@ class Runner:
         if scratch:
             with self._time.part(Part.FILES):
                 place.make_scratch(self._job_builder.owner(by_stage[Stage.WORK], declared))
-        subject.files = session.files.selection(place, condition, run.files, size)
+        context.files = session.files.selection(place, condition, run.files, size)
         files = [
             t for t in by_stage[Stage.FILES] if not (t.knob.name == "file.size" and t.role is Role.CONDITION)
         ]
-        self._turn_through_neutral(subject, files)
+        self._turn_through_neutral(context, files)
         for turn in by_stage[Stage.WORK] + by_stage[Stage.CACHE]:
-            turn.write(subject)
-            turn.verify(subject)
-        workload = _as_drafted(session.plan.study.workload(condition.workload), subject)
+            turn.write(context)
+            turn.verify(context)
+        workload = _as_drafted(session.plan.study.workload(condition.workload), context)
         before = workload.work.before()
         with self._time.part(Part.FILES):
-            self._serving.provide(subject, workload.work, self._job_builder.user(subject, workload.work))
-            self._aside(subject, workload, before)
+            self._serving.provide(context, workload.work, self._job_builder.user(context, workload.work))
+            self._aside(context, workload, before)
         with self._time.part(Part.MOUNTS):
             shared = isinstance(place, DiskPlace) and place.share is not None
             if (files or fresh or scratch or before) and (shared or not cache.writes_back(state)):
                 place.syncfs()
             for turn in by_stage[Stage.MOUNT]:
-                turn.write(subject)
+                turn.write(context)
             place.settle(always=treated, fresh=fresh)
-            for other in subject.extra_places.values():
+            for other in context.extra_places.values():
                 if fresh and isinstance(other, DiskPlace):  # the work's data there must be cold, too
                     other.settle(always=False, fresh=True)
-        self._verify(subject, by_stage[Stage.PLACE] + by_stage[Stage.MOUNT])
-        session.settings.applied(subject, turns)
+        self._verify(context, by_stage[Stage.PLACE] + by_stage[Stage.MOUNT])
+        session.settings.applied(context, turns)
         with self._time.part(Part.SETTINGS):
-            self._enter(subject, by_stage[Stage.WORK])
+            self._enter(context, by_stage[Stage.WORK])
         with self._time.part(Part.MOUNTS):
-            self._serving.start(subject, workload.work, state)
-        begin_mkfs(subject, workload.work)
-        return subject, state, workload
+            self._serving.start(context, workload.work, state)
+        begin_mkfs(context, workload.work)
+        return context, state, workload
 
     def _cache_state(self, turns: list[KnobSetting]) -> str:
         return turns[-1].value if turns else "as-is"
 
-    def _turn_settings(self, subject: RunContext, turns: tuple[KnobSetting, ...]) -> None:
+    def _turn_settings(self, context: RunContext, turns: tuple[KnobSetting, ...]) -> None:
         settings = [t for t in turns if t.knob.stage in (Stage.HOST, Stage.DEVICE)]
         # the scheduler first: changing it changes the others
         settings.sort(key=lambda t: (t.knob.name != "block.scheduler", not t.knob.yields(t.value)))
-        self._turn_through_neutral(subject, settings, verify=False)
+        self._turn_through_neutral(context, settings, verify=False)
         if self._changed or any(t.knob.stage is Stage.DEVICE for t in settings):
             with self._time.part(Part.SETTINGS):
-                self._session.settings.repin(subject.place)
-        self._verify(subject, settings)
+                self._session.settings.repin(context.place)
+        self._verify(context, settings)
 
     def _turn_through_neutral(
-        self, subject: RunContext, turns: list[KnobSetting], *, verify: bool = True
+        self, context: RunContext, turns: list[KnobSetting], *, verify: bool = True
     ) -> None:
         with self._time.part(Part.SETTINGS):
             for turn in turns:
@@ -431,22 +431,22 @@ class Runner:
                     turn.knob.neutral(turn.setting, turn.values) if turn.role is Role.TREATMENT else None
                 )
                 if neutral is not None:
-                    turn.knob.write(subject, turn.setting, neutral)
-                turn.write(subject)
+                    turn.knob.write(context, turn.setting, neutral)
+                turn.write(context)
         if verify:
-            self._verify(subject, turns)
+            self._verify(context, turns)
 
-    def _verify(self, subject: RunContext, turns: Sequence[KnobSetting]) -> None:
+    def _verify(self, context: RunContext, turns: Sequence[KnobSetting]) -> None:
         with self._time.part(Part.READ_BACK):
             for turn in turns:
                 try:
-                    turn.verify(subject)
+                    turn.verify(context)
                 except KnobError as error:
                     if not turn.knob.open_to_others:
                         raise
                     # the kernel does not take it, or something else was quick: write it again and read it at once
-                    turn.write(subject)
-                    turn.verify(subject)
+                    turn.write(context)
+                    turn.verify(context)
                     raise SettingChanged(error, "before the run") from error
 
     def _check_in_force(self, when: str) -> None:
@@ -454,7 +454,7 @@ class Runner:
             self._session.settings.check_in_force(when)
 
     def _format_due(
-        self, subject: RunContext, turns: list[KnobSetting], stretch: tuple[str, int, int] | None
+        self, context: RunContext, turns: list[KnobSetting], stretch: tuple[str, int, int] | None
     ) -> bool:
         """Return whether the file system must be made for this run.
 
@@ -462,33 +462,33 @@ class Runner:
         a condition: if the current one differs.
         """
         if self._formats:
-            made_for = self._stretch_formatted.get(subject.place.name)
+            made_for = self._stretch_formatted.get(context.place.name)
             return self._formats_each_run or stretch is None or stretch != made_for
-        return any(turn.read(subject) != turn.value for turn in turns)
+        return any(turn.read(context) != turn.value for turn in turns)
 
-    def _format(self, subject: RunContext, turns: list[KnobSetting], condition: Condition, arm: Arm) -> None:
-        place = subject.place
+    def _format(self, context: RunContext, turns: list[KnobSetting], condition: Condition, arm: Arm) -> None:
+        place = context.place
         assert isinstance(place, DiskPlace)
         for turn in turns:
-            turn.write(subject)
+            turn.write(context)
         place.format()
         for turn in turns:
-            turn.verify(subject)
+            turn.verify(context)
         if place.forgets_settings:
-            self._turn_settings(subject, self._session.resolved.turns_of(condition, arm))
+            self._turn_settings(context, self._session.resolved.turns_of(condition, arm))
             self._session.settings.repin(place)
         # If every run or stretch gets its own file system, do not make files of other conditions, which
         # would never be used.
         self._session.make_files(place, only=condition if self._formats else None)
 
-    def _aside(self, subject: RunContext, workload: Workload, steps: tuple[Step, ...]) -> None:
+    def _aside(self, context: RunContext, workload: Workload, steps: tuple[Step, ...]) -> None:
         """Run commands of the study that are not timed, as the user of the work. Raises LabError if one fails."""
         if not steps:
             return
-        job = self._job_builder.job(subject, workload, 0.0)
+        job = self._job_builder.job(context, workload, 0.0)
         job |= {
             "steps": [
-                {"name": step.name, "argv": self._job_builder.words(subject, workload, step)}
+                {"name": step.name, "argv": self._job_builder.words(context, workload, step)}
                 for step in steps
             ],
             "replicates": 1,
@@ -498,29 +498,29 @@ class Runner:
             "stdin": None,
             "sync_after": None,
         }
-        failure = failure_of(subject.worker.call(workload.work.verb, **job))
+        failure = failure_of(context.worker.call(workload.work.verb, **job))
         if failure is not None:
             raise LabError(f"workload {workload.name}: {steps[0].name}: {failure}")
 
     # the timed part
 
     def _job(
-        self, subject: RunContext, workload: Workload, state: str, stretch: float = 0.0
+        self, context: RunContext, workload: Workload, state: str, stretch: float = 0.0
     ) -> dict[str, Any]:
         return {
-            **self._job_builder.job(subject, workload, stretch),
-            **self._serving.held(subject, workload.work, state),
+            **self._job_builder.job(context, workload, stretch),
+            **self._serving.held(context, workload.work, state),
         }
 
-    def _measure(self, subject: RunContext, workload: Workload, stretch: float, state: str) -> dict[str, Any]:
-        job, place = self._job(subject, workload, state, stretch), subject.place
+    def _measure(self, context: RunContext, workload: Workload, stretch: float, state: str) -> dict[str, Any]:
+        job, place = self._job(context, workload, state, stretch), context.place
 
         def run() -> dict[str, Any]:
             if isinstance(place, DiskPlace) and place.share is not None:
                 return measured_with_server(
-                    place, lambda besides: self._do(subject, workload, {**job, **besides})
+                    place, lambda besides: self._do(context, workload, {**job, **besides})
                 )
-            return self._do(subject, workload, job)
+            return self._do(context, workload, job)
 
         sampler = self._session.sampler
         with self._time.part(Part.START):
@@ -530,13 +530,13 @@ class Runner:
             self._check_in_force("after the run")
         return answer
 
-    def _do(self, subject: RunContext, workload: Workload, job: dict[str, object]) -> dict[str, Any]:
-        return subject.worker.call(workload.work.verb, **job)
+    def _do(self, context: RunContext, workload: Workload, job: dict[str, object]) -> dict[str, Any]:
+        return context.worker.call(workload.work.verb, **job)
 
 
-def _as_drafted(workload: Workload, subject: RunContext) -> Workload:
+def _as_drafted(workload: Workload, context: RunContext) -> Workload:
     """Return the workload with the keys that knobs have set."""
-    return structs.replace(workload, work=varied(workload.work, subject.work.options))
+    return structs.replace(workload, work=varied(workload.work, context.work.options))
 
 
 # A run on files that another guest serves: measures the server and the network as well.
@@ -591,24 +591,24 @@ def measured_with_server(
 # Works that make the lab's file system themselves: it is removed before they begin, and checked after they end.
 
 
-def wish_mkfs(subject: RunContext, work: Work, turns: Sequence[KnobSetting]) -> bool:
+def wish_mkfs(context: RunContext, work: Work, turns: Sequence[KnobSetting]) -> bool:
     """If the work makes the file system, record the options its knobs want and return True."""
     if not work.makes_filesystem:
         return False
     for turn in turns:
-        turn.write(subject)
+        turn.write(context)
     return True
 
 
-def begin_mkfs(subject: RunContext, work: Work) -> None:
+def begin_mkfs(context: RunContext, work: Work) -> None:
     """Clear the device, right before the timed part: unused, and nothing of it cached."""
     if work.makes_filesystem:
         assert isinstance(work, MkfsWork)
-        place = disk_place(FilesystemType.name, subject.place)
-        subject.work.mkfs = place.clear_for_mkfs(work.volume_bytes)
+        place = disk_place(FilesystemType.name, context.place)
+        context.work.mkfs = place.clear_for_mkfs(work.volume_bytes)
 
 
-def end_mkfs(subject: RunContext, work: Work, turns: Iterable[KnobSetting], answer: dict[str, Any]) -> None:
+def end_mkfs(context: RunContext, work: Work, turns: Iterable[KnobSetting], answer: dict[str, Any]) -> None:
     """Mount the new file system, verify its knobs, and add its free space to the answer.
 
     Raises KnobError.
@@ -616,12 +616,12 @@ def end_mkfs(subject: RunContext, work: Work, turns: Iterable[KnobSetting], answ
     if not work.makes_filesystem or failure_of(answer) is not None:
         return
     assert isinstance(work, MkfsWork)
-    place = disk_place(FilesystemType.name, subject.place)
+    place = disk_place(FilesystemType.name, context.place)
     place.to_neutral(always=False, fresh=False)
     for turn in turns:
         if turn.knob.stage is Stage.FORMAT:
-            turn.verify(subject)
-    found: Mapping[str, int] = subject.worker.call("statfs", path=place.root)
+            turn.verify(context)
+    found: Mapping[str, int] = context.worker.call("statfs", path=place.root)
     answer["made"] = {**found, "volume_bytes": work.volume_bytes or place.size_bytes}
 
 
@@ -636,12 +636,12 @@ class JobBuilder:
         self._serving = serving
         self._syncs_after = syncs
 
-    def job(self, subject: RunContext, workload: Workload, stretch: float) -> dict[str, object]:
+    def job(self, context: RunContext, workload: Workload, stretch: float) -> dict[str, object]:
         """Return the whole job: the fields common to all kinds, and the kind's own.
 
         ``stretch``: the slowdown injected in the positive control, as a share; 0 in other arms.
         """
-        files = subject.files
+        files = context.files
         assert files is not None
         work = workload.work
         # A program has to sync its own output. But what it leaves in the scratch folder must not be written
@@ -650,20 +650,20 @@ class JobBuilder:
         writes = scratch or work.leaves_dirty()
         common: dict[str, object] = {
             **(
-                {"set": files.set, "files": files.wire, "view": subject.work.view}
-                if work.on_files() and subject.place.data is None
+                {"set": files.set, "files": files.wire, "view": context.work.view}
+                if work.on_files() and context.place.data is None
                 else {}
             ),
-            **({"out": subject.place.scratch} if scratch else {}),
-            "user": self.user(subject, work),
+            **({"out": context.place.scratch} if scratch else {}),
+            "user": self.user(context, work),
             "stretch": stretch,
             "stretch_clock": "cpu" if is_cpu(self._stretched(workload)) else "wall",
-            "devices": list(counters_of(subject)),
-            "sync_after": subject.place.root if self._syncs_after or writes else None,
-            "replicates": work.repeats_from(subject.work.cache),
+            "devices": list(counters_of(context)),
+            "sync_after": context.place.root if self._syncs_after or writes else None,
+            "replicates": work.repeats_from(context.work.cache),
         }
-        own = work.probe_job(self.context(subject, workload))
-        if prefix := subject.work.prefix:
+        own = work.probe_job(self.job_context(context, workload))
+        if prefix := context.work.prefix:
             steps = own.get("steps")
             if not isinstance(steps, list):
                 raise RequestError(
@@ -673,28 +673,28 @@ class JobBuilder:
             own = {**own, "steps": [{**step, "argv": [*prefix, *step["argv"]]} for step in steps]}
         return {**common, **own}
 
-    def words(self, subject: RunContext, workload: Workload, step: Step) -> list[str]:
+    def words(self, context: RunContext, workload: Workload, step: Step) -> list[str]:
         """Return the arguments of a command of the study, with its placeholders filled in."""
-        values = self.context(subject, workload).arguments
+        values = self.job_context(context, workload).arguments
         return [filled(word, values) for word in step.argv]
 
-    def context(self, subject: RunContext, workload: Workload) -> JobContext:
+    def job_context(self, context: RunContext, workload: Workload) -> JobContext:
         """Return what the kind of work needs to know about the run."""
-        draft, place = subject.work, subject.place
+        draft, place = context.work, context.place
         share = place.share if isinstance(place, DiskPlace) else None
-        folders = {name: f"{place.root}/own" for name, place in subject.extra_places.items()}
+        folders = {name: f"{place.root}/own" for name, place in context.extra_places.items()}
         return JobContext(
             self._stretched(workload),
             {
                 **({} if share is None else {SHARE: share.url}),
                 **draft.arguments,
                 **{f"{{place.{name}}}": folder for name, folder in folders.items()},
-                **({} if subject.place.data is None else {"{dir}": subject.place.data}),
+                **({} if context.place.data is None else {"{dir}": context.place.data}),
             },
             draft.environment,
-            subject.place.device,
+            context.place.device,
             draft.sizes,
-            self._serving.lab_context(subject),
+            self._serving.lab_context(context),
             folders,
             draft.mkfs,
         )
@@ -704,9 +704,9 @@ class JobBuilder:
         reader = next((t.value for t in turns if t.knob.name == ProcessUser.name), "self")
         return self._user(reader, work)
 
-    def user(self, subject: RunContext, work: Work) -> dict[str, int] | None:
+    def user(self, context: RunContext, work: Work) -> dict[str, int] | None:
         """Return the user of the work's programs; None: the probe's own."""
-        return self._user(subject.work.reader, work)
+        return self._user(context.work.reader, work)
 
     def _user(self, reader: str, work: Work) -> dict[str, int] | None:
         if not self._session.resolved.root or reader == "root":

@@ -17,7 +17,15 @@ from typing import TypeVar
 from iotrial.design.model import Arm, Condition
 from iotrial.design.plan import Plan
 from iotrial.documents import plain
-from iotrial.errors import IotrialError, KnobError, LabError, ProbeError, RequestError, RestoreError, SettingChanged
+from iotrial.errors import (
+    IotrialError,
+    KnobError,
+    LabError,
+    ProbeError,
+    RequestError,
+    RestoreError,
+    SettingChanged,
+)
 from iotrial.guest.array import ArrayPlace
 from iotrial.guest.link import Link
 from iotrial.guest.machine import DiskImage
@@ -101,7 +109,7 @@ class Session:
         self._lock = MachineLock()
         self._waiting = waiting
         self.files = FileSets(resolved, plan)
-        self.settings = Settings(resolved, self.subject)
+        self.settings = Settings(resolved, self.context)
         self._sample_s = sample_s
         self._logging = logging
         self._first_machine = machine
@@ -551,9 +559,9 @@ class Session:
 
     # settings that outlive the conductor
 
-    def subject(self, place: Place, files: FileSelection | None = None) -> RunContext:
+    def context(self, place: Place, files: FileSelection | None = None) -> RunContext:
         """Return what knobs act on."""
-        subject = RunContext(
+        context = RunContext(
             target=self.target,
             place=place,
             journal=self.journal,
@@ -564,9 +572,9 @@ class Session:
             extra_places=self.extra_places() if self.places else {},
         )
         if self._guest is not None:
-            subject.memory_besides = self._guest.memory_besides
-            subject.disk_cache = self._guest.disk_cache
-        return subject
+            context.memory_besides = self._guest.memory_besides
+            context.disk_cache = self._guest.disk_cache
+        return context
 
     def facts(self) -> Mapping[str, object]:
         """Return the facts of the lab for the stored trial."""

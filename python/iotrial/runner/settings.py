@@ -25,11 +25,11 @@ from iotrial.study.model import DesignKind, Setting
 
 
 class Settings:
-    """The settings of one trial. ``subject_of`` returns what knobs act on, for a place."""
+    """The settings of one trial. ``context_of`` returns what knobs act on, for a place."""
 
-    def __init__(self, resolved: Resolved, subject_of: Callable[[Place], RunContext]) -> None:
+    def __init__(self, resolved: Resolved, context_of: Callable[[Place], RunContext]) -> None:
         self._resolved = resolved
-        self._subject_of = subject_of
+        self._context_of = context_of
         #: By name of the place.
         self._pins: dict[str, tuple[KnobSetting, ...]] = {}
         #: what the last run has set that other programs can change, and on what
@@ -58,8 +58,8 @@ class Settings:
         taken = {t.knob.name for t in varied}
         # Record the scheduler last, so that it is restored first: changing it changes the others.
         for place in places:
-            subject = self._subject_of(place)
-            self.today = self.today or todays_values(self._resolved.study, self._resolved.lab, subject)
+            context = self._context_of(place)
+            self.today = self.today or todays_values(self._resolved.study, self._resolved.lab, context)
             if isinstance(place, DiskPlace | InPlace):
                 settings = pinned(place, scheduler_varies=BlockScheduler.name in taken)
                 self._pins[place.name] = tuple(_pin(s) for s in settings if s.knob not in taken)
@@ -68,36 +68,36 @@ class Settings:
             for turn in sorted(
                 (*varied, *self._pins.get(place.name, ())), key=lambda t: t.knob.name == BlockScheduler.name
             ):
-                self._record(subject, turn)
+                self._record(context, turn)
             if isinstance(place, DevicePlace | InPlace) and BlockScheduler.name in taken:
-                self._pin_a_length_for_all_schedulers(subject)
+                self._pin_a_length_for_all_schedulers(context)
             self.repin(place)
-            self._try_out(subject, varied)
+            self._try_out(context, varied)
             for turn in every:
                 if turn.knob.stage is Stage.WORK or (
                     isinstance(place, InPlace) and turn.knob.stage is Stage.MOUNT
                 ):
-                    turn.knob.prepare(subject, turn.setting, turn.values)
+                    turn.knob.prepare(context, turn.setting, turn.values)
 
     def _settle_apart(self, place: Place) -> None:
         """Pin the queue of a device that no factor varies: a log's, or an additional place's."""
-        subject = self._subject_of(place)
+        context = self._context_of(place)
         settings = () if place.device is None else pinned(place, scheduler_varies=False)
         self._pins[place.name] = tuple(map(_pin, settings))
         for turn in sorted(self._pins[place.name], key=lambda t: t.knob.name == BlockScheduler.name):
-            self._record(subject, turn)
+            self._record(context, turn)
         self.repin(place)
 
-    def _try_out(self, subject: RunContext, varied: list[KnobSetting]) -> None:
+    def _try_out(self, context: RunContext, varied: list[KnobSetting]) -> None:
         """Raise KnobError, before the first run, for a level that the kernel does not accept as written."""
         if any(turn.knob.name == BlockScheduler.name for turn in varied):
             return  # it changes the other settings: only a run sets them all in their final combination
-        if subject.place.forgets_settings:
+        if context.place.forgets_settings:
             return  # not yet created as runs will use it; the setting may not even exist
         for turn in varied:
             with self._refusals():
-                turn.write(subject)
-                turn.verify(subject)
+                turn.write(context)
+                turn.verify(context)
 
     def _refusals(self) -> AbstractContextManager[None]:
         """Suppress the refusal of a level in a race: there the level leaves with its first runs, and the others go on."""
@@ -105,48 +105,48 @@ class Settings:
             return suppress(KnobError, UnsupportedLevel)
         return nullcontext()
 
-    def _record(self, subject: RunContext, turn: KnobSetting) -> None:
+    def _record(self, context: RunContext, turn: KnobSetting) -> None:
         neutral = turn.knob.neutral(turn.setting, turn.values)
-        turn.knob.prepare(subject, turn.setting, turn.values if neutral is None else (*turn.values, neutral))
-        if turn.knob.stage is Stage.DEVICE and turn.role is not None and not subject.place.forgets_settings:
+        turn.knob.prepare(context, turn.setting, turn.values if neutral is None else (*turn.values, neutral))
+        if turn.knob.stage is Stage.DEVICE and turn.role is not None and not context.place.forgets_settings:
             # Try it on the lab's own device before the first run: report now what the kernel lacks, and what
             # it offers.
             with self._refusals():
-                turn.write(subject)
-            self._note_dragged(subject)
+                turn.write(context)
+            self._note_dragged(context)
 
-    def _note_dragged(self, subject: RunContext) -> None:
+    def _note_dragged(self, context: RunContext) -> None:
         """Journal the settings that a write has changed as a side effect."""
-        for pin in self._pins.get(subject.place.name, ()):
-            pin.knob.prepare(subject, pin.setting, ())
+        for pin in self._pins.get(context.place.name, ()):
+            pin.knob.prepare(context, pin.setting, ())
 
-    def _pin_a_length_for_all_schedulers(self, subject: RunContext) -> None:
+    def _pin_a_length_for_all_schedulers(self, context: RunContext) -> None:
         """Pin the queue length of scheduler "none", the disk's own: schedulers double it, so the shorter one suits all."""
         scheduler = registry.knob(BlockScheduler.name)
-        scheduler.write(subject, Setting(BlockScheduler.name, "none"), "none")
-        self._note_dragged(subject)
-        self._pins[subject.place.name] = tuple(
-            _pin(Setting(pin.knob.name, pin.knob.read(subject, pin.setting)))
+        scheduler.write(context, Setting(BlockScheduler.name, "none"), "none")
+        self._note_dragged(context)
+        self._pins[context.place.name] = tuple(
+            _pin(Setting(pin.knob.name, pin.knob.read(context, pin.setting)))
             if pin.knob.name == NR_REQUESTS
             else pin
-            for pin in self._pins[subject.place.name]
+            for pin in self._pins[context.place.name]
         )
 
     def repin(self, place: Place) -> None:
         """Rewrite and verify the pinned queue settings, which a scheduler change alters."""
-        subject = self._subject_of(place)
+        context = self._context_of(place)
         pins = self._pins.get(place.name, ())
         for turn in pins:
-            if turn.read(subject) != turn.value:
-                turn.write(subject)
+            if turn.read(context) != turn.value:
+                turn.write(context)
         for turn in pins:
-            turn.verify(subject)
+            turn.verify(context)
 
     # what other programs may change meanwhile
 
-    def applied(self, subject: RunContext, turns: Iterable[KnobSetting]) -> None:
+    def applied(self, context: RunContext, turns: Iterable[KnobSetting]) -> None:
         """Remember what a run has set."""
-        self._applied = subject, tuple(turn for turn in turns if turn.knob.open_to_others)
+        self._applied = context, tuple(turn for turn in turns if turn.knob.open_to_others)
 
     def forget(self) -> None:
         """Forget what was set: the next run begins to change it."""
@@ -156,21 +156,21 @@ class Settings:
         """Read back what the last run has set and what is pinned there. Raises SettingChanged, which says ``when``."""
         if self._applied is None:
             return
-        subject, turns = self._applied
-        for turn in (*turns, *self._pins.get(subject.place.name, ())):
+        context, turns = self._applied
+        for turn in (*turns, *self._pins.get(context.place.name, ())):
             try:
-                turn.verify(subject)
+                turn.verify(context)
             except KnobError as error:
                 raise SettingChanged(error, when) from error
 
     def changed(self) -> tuple[tuple[KnobSetting, KnobError], ...]:
         """Return each of the settings of the last run that has another value by now."""
         found = []
-        subject, turns = self._applied or (None, ())
+        context, turns = self._applied or (None, ())
         for turn in turns:
-            assert subject is not None
+            assert context is not None
             try:
-                turn.verify(subject)
+                turn.verify(context)
             except KnobError as error:
                 found.append((turn, error))
         return tuple(found)
@@ -179,14 +179,14 @@ class Settings:
         """Return who may have changed the settings of the last run, in words; they are written again for that."""
         if self._applied is None:
             return ()
-        subject, turns = self._applied
+        context, turns = self._applied
         files = [(turn, turn.knob) for turn in turns if isinstance(turn.knob, KernelFileKnob)]
-        paths = [path for turn, knob in files for path in knob.paths(subject, turn.setting)]
+        paths = [path for turn, knob in files for path in knob.paths(context, turn.setting)]
 
         def write_again() -> None:
             with suppress(LabError, TargetError):
                 for turn, _ in files:
-                    turn.write(subject)
+                    turn.write(context)
 
         return suspects(paths, write_again)
 

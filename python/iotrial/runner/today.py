@@ -55,15 +55,15 @@ def is_users_own(setting: Setting, lab: str) -> bool:
     )
 
 
-def value_today(subject: RunContext, setting: Setting) -> str | None:
+def value_today(context: RunContext, setting: Setting) -> str | None:
     """Return the present value of a setting, in the form of a level; None if it has none here (no such file or mount)."""
     try:
-        return registry.knob(setting.knob).today(subject, setting)
+        return registry.knob(setting.knob).today(context, setting)
     except IotrialError:
         return None
 
 
-def todays_values(study: Study, lab: str, subject: RunContext) -> tuple[TodaysValue, ...]:
+def todays_values(study: Study, lab: str, context: RunContext) -> tuple[TodaysValue, ...]:
     """Return today's value of each setting that the factors set on the user's own system."""
     found = []
     for factor in study.factors:
@@ -72,9 +72,9 @@ def todays_values(study: Study, lab: str, subject: RunContext) -> tuple[TodaysVa
         ):
             setting = Setting(knob, _another(factor, knob, options), options)
             if (
-                _is_cleared(setting, factor, subject)
+                _is_cleared(setting, factor, context)
                 or not is_users_own(setting, lab)
-                or (value := value_today(subject, setting)) is None
+                or (value := value_today(context, setting)) is None
             ):
                 continue
             named = setting_name(knob, dict(options))
@@ -90,14 +90,14 @@ def todays_values(study: Study, lab: str, subject: RunContext) -> tuple[TodaysVa
     return tuple(found)
 
 
-def _is_cleared(setting: Setting, factor: Factor, subject: RunContext) -> bool:
+def _is_cleared(setting: Setting, factor: Factor, context: RunContext) -> bool:
     """Return whether a sysctl is 0 only because the other one of its pair, which the factor sets too, is in force."""
     key = dict(setting.options).get("key", "")
     other = Setting(Sysctl.name, "", (("key", Sysctl.PAIRS.get(key, "")),))
     sets = any(s.knob == Sysctl.name and s.options == other.options for s in factor.levels[0].settings)
     if setting.knob != Sysctl.name or not sets:
         return False
-    return value_today(subject, setting) == "0" and value_today(subject, other) not in ("0", None)
+    return value_today(context, setting) == "0" and value_today(context, other) not in ("0", None)
 
 
 def _another(factor: Factor, knob: str, options: tuple[tuple[str, str], ...]) -> str:
@@ -116,9 +116,9 @@ def with_today(study: Study, lab: str, folder: str) -> Study:
     """
     if not any(_is_open(factor) for factor in study.factors):
         return study
-    with system_of(folder if lab == IN_PLACE else "/") as subject:
+    with system_of(folder if lab == IN_PLACE else "/") as context:
         factors = tuple(
-            filled(factor, lab, subject, quick=study.quick) if _is_open(factor) else factor
+            filled(factor, lab, context, quick=study.quick) if _is_open(factor) else factor
             for factor in study.factors
         )
     return structs.replace(study, factors=factors)
@@ -153,7 +153,7 @@ def _is_word_for_default(setting: Setting) -> bool:
     return False
 
 
-def filled(factor: Factor, lab: str, subject: RunContext, *, quick: bool) -> Factor:
+def filled(factor: Factor, lab: str, context: RunContext, *, quick: bool) -> Factor:
     """Return the factor with today's values; see ``with_today``."""
     knobs = dict.fromkeys((s.knob, s.options) for level in factor.levels for s in level.settings)
     levels: list[Level] = []
@@ -161,7 +161,7 @@ def filled(factor: Factor, lab: str, subject: RunContext, *, quick: bool) -> Fac
         own = {(s.knob, s.options): s.value for s in level.settings}
         wanted = [Setting(knob, own.get((knob, options), TODAY), options) for knob, options in knobs]
         settings = tuple(
-            Setting(one.knob, _value(factor, level, one, own, lab, subject), one.options) for one in wanted
+            Setting(one.knob, _value(factor, level, one, own, lab, context), one.options) for one in wanted
         )
         label = level.label
         if quick and label in (TODAY, DEFAULT) and settings[0].value != label and len(settings) == 1:
@@ -206,7 +206,7 @@ def _value(
     setting: Setting,
     own: Mapping[tuple[str, tuple[tuple[str, str], ...]], str],
     lab: str,
-    subject: RunContext,
+    context: RunContext,
 ) -> str:
     """Return a level's value of one setting, with today's value for ``today`` and for one that it does not name."""
     if _is_word_for_default(setting):
@@ -219,7 +219,7 @@ def _value(
     if other is not None and own.get((Sysctl.name, (("key", other),)), TODAY) not in (TODAY, "0"):
         return "0"  # the kernel clears it when the other is written
     meant = Setting(setting.knob, _another(factor, setting.knob, setting.options), setting.options)
-    found = value_today(subject, meant) if is_users_own(setting, lab) else None
+    found = value_today(context, meant) if is_users_own(setting, lab) else None
     if found is None:
         where = "in place, with --in FOLDER" if lab != IN_PLACE else "on this machine, or for this folder"
         raise RequestError(

@@ -161,24 +161,24 @@ def needs_lab(turns: Iterable[KnobSetting], state: str) -> bool:
     return bool(in_the_lab(turns)) or state.startswith("cold")
 
 
-def _scope(turn: KnobSetting, subject: RunContext) -> str:
+def _scope(turn: KnobSetting, context: RunContext) -> str:
     """Return what a setting acts on; in place there is no lab."""
     scope = str(turn.knob.scope)
-    return scope.replace(" of the lab", "") if isinstance(subject.place, InPlace) else scope
+    return scope.replace(" of the lab", "") if isinstance(context.place, InPlace) else scope
 
 
 def refusal(
-    workload: str, touched: Touched, turns: Iterable[KnobSetting], subject: RunContext, state: str
+    workload: str, touched: Touched, turns: Iterable[KnobSetting], context: RunContext, state: str
 ) -> RequestError:
     """Return the error for a work that uses little or nothing of the lab."""
-    place = subject.place
+    place = context.place
     hint = "refer to the lab's files as {file}, {files} or {dir}, or copy the data into {out}"
     lab = "the lab"
     if isinstance(place, InPlace):
         lab = f"the file system of {place.root}"
         hint = "use --in with a folder on the file system that the command uses"
     turned = {
-        f"{turn.knob.name} acts on {_scope(turn, subject)}" + (f" ({place.device})" if place.device else "")
+        f"{turn.knob.name} acts on {_scope(turn, context)}" + (f" ({place.device})" if place.device else "")
         for turn in in_the_lab(turns)
     }
     why = "; ".join(sorted(turned)) or f"cache state {state} is that of {Scope.FILES}"

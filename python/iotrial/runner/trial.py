@@ -358,7 +358,7 @@ class Conductor:
                 continue
             done.add(planned.arm.name)
             try:
-                touched, subject, state = self._runner.look(condition, planned)
+                touched, context, state = self._runner.look(condition, planned)
             except NothingPrinted as error:
                 silent = error
                 continue
@@ -374,10 +374,10 @@ class Conductor:
                 return False
             assert touched is not None
             turns += self._session.resolved.turns_of(condition, planned.arm)
-            first = first or (touched, subject, state)
+            first = first or (touched, context, state)
             enough = touched.is_enough(cut_down=self._plan.cut_down)
             if enough or not touched.sure or not needs_lab(turns, state):
-                _check_own_files(condition.workload, touched, subject, state)
+                _check_own_files(condition.workload, touched, context, state)
                 self._runner.saw(condition.workload, touched)
                 if state == "cold-data" and touched.own and touched.seen_little:
                     touched = self._measured_cold(condition, touched)
@@ -389,11 +389,11 @@ class Conductor:
                     if note:
                         self._note_outside(note)
                 if note := rewritten_note(
-                    condition.workload, touched, subject.place.data or subject.place.root
+                    condition.workload, touched, context.place.data or context.place.root
                 ):
                     self._note_outside(note)
-                if state.startswith("cold") and uncounted(subject.place):
-                    kind = str(subject.place.facts()["filesystem"])
+                if state.startswith("cold") and uncounted(context.place):
+                    kind = str(context.place.facts()["filesystem"])
                     self._note_outside(uncounted_note(condition.workload, kind))
                 if needs_lab(turns, state):
                     if note := outside_note(condition.workload, touched):
@@ -792,11 +792,11 @@ class Conductor:
             self._revive(error)
 
 
-def _check_own_files(workload: str, touched: Touched, subject: RunContext, state: str) -> None:
+def _check_own_files(workload: str, touched: Touched, context: RunContext, state: str) -> None:
     """Raise RequestError if a work on the user's own files has none that could be made cold or warm."""
-    if subject.place.data is not None and state in ("cold-data", "warm") and not touched.own:
+    if context.place.data is not None and state in ("cold-data", "warm") and not touched.own:
         raise RequestError(
-            f'workload "{workload}" read no data of files in or next to {subject.place.data}, '
+            f'workload "{workload}" read no data of files in or next to {context.place.data}, '
             f"so nothing can be {state}",
             hint="omit --cache, or use --in with a folder on the file system that it reads "
             "(tar, for one, reads no data if its archive is /dev/null)",

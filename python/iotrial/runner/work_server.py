@@ -36,53 +36,53 @@ class Serving:
         """Return the user for programs that root must not run: the invoking user, or nobody if that is root."""
         return unprivileged_user() if self._root else None
 
-    def lab_context(self, subject: RunContext) -> LabContext:
+    def lab_context(self, context: RunContext) -> LabContext:
         """Return the context of the run in the lab."""
-        files, place, log = subject.files, subject.place, subject.extra_places.get(LOG)
+        files, place, log = context.files, context.place, context.extra_places.get(LOG)
         folder = place.sets[files.set].folder if files is not None and files.set in place.sets else place.root
         return LabContext(
-            target=subject.worker,
+            target=context.worker,
             root=place.lab_folder,
-            files=folder if subject.work.view is None else f"{folder}.{subject.work.view}",
+            files=folder if context.work.view is None else f"{folder}.{context.work.view}",
             user=self.user(),
-            programs=dict(subject.work.programs),
+            programs=dict(context.work.programs),
             log=None if log is None else f"{log.root}/own",
             port=self._port,
-            arguments=dict(subject.work.arguments),
+            arguments=dict(context.work.arguments),
             device=place.device,
             disks=place.queues,
         )
 
-    def provide(self, subject: RunContext, work: Work, user: Mapping[str, int] | None) -> None:
+    def provide(self, context: RunContext, work: Work, user: Mapping[str, int] | None) -> None:
         """Create what the work, which is done by this user, needs in the lab. Call before the cache is prepared."""
         if isinstance(work, HasServer) and work.listens():
-            self._port = server.free_port(subject.worker)
+            self._port = server.free_port(context.worker)
         if isinstance(work, HasOwnData):
             with ExitStack() as paces:
                 if work.has_own_data():
-                    _at_once(subject, paces)
-                work.provide(replace(self.lab_context(subject), runs_as=user))
+                    _at_once(context, paces)
+                work.provide(replace(self.lab_context(context), runs_as=user))
 
-    def start(self, subject: RunContext, work: Work, state: str) -> None:
+    def start(self, context: RunContext, work: Work, state: str) -> None:
         """Prepare the cache and start the servers: a cold cache before they start, a warm one after. Raises LabError."""
-        lab = self.lab_context(subject)
+        lab = self.lab_context(context)
         if state != "warm":
-            cache.prepare(subject, state)
+            cache.prepare(context, state)
             if state == "cold-data" and isinstance(work, HasOwnData) and work.has_own_data():
-                subject.worker.call("evict_tree", path=lab.own)
+                context.worker.call("evict_tree", path=lab.own)
         if isinstance(work, HasServer) and (servers := work.started_servers(lab)):
             for wanted in servers:
-                server.start(subject.worker, wanted, lab.user)
-                self._running.append((subject.worker, wanted))
+                server.start(context.worker, wanted, lab.user)
+                self._running.append((context.worker, wanted))
             work.begun(lab)
             # Otherwise what it wrote while starting would be written back, and space allocated for it, during
             # the timed part.
-            subject.place.syncfs()
+            context.place.syncfs()
         if state == "warm":
-            cache.prepare(subject, state)
+            cache.prepare(context, state)
 
     def warm(
-        self, subject: RunContext, work: Work, state: str, job: Callable[[], Mapping[str, object]]
+        self, context: RunContext, work: Work, state: str, job: Callable[[], Mapping[str, object]]
     ) -> str | None:
         """Run the warm-up jobs that the work wants before its timed one; return a problem, if any.
 
@@ -91,23 +91,23 @@ class Serving:
         if not isinstance(work, HasOwnData):
             return None
         for _ in range(work.warm(state)):
-            answer = subject.worker.call(work.verb, **work.warming(job()))
-            wrong = self.settle(subject, work, answer)
-            subject.place.syncfs()
+            answer = context.worker.call(work.verb, **work.warming(job()))
+            wrong = self.settle(context, work, answer)
+            context.place.syncfs()
             if wrong is not None:
                 return wrong
         return None
 
-    def held(self, subject: RunContext, work: Work, state: str) -> dict[str, object]:
+    def held(self, context: RunContext, work: Work, state: str) -> dict[str, object]:
         """Return the fields of a job in this cache state that keep the work's data in memory while it runs."""
         if state != "warm" or not isinstance(work, HasOwnData):
             return {}
-        paths = work.held(self.lab_context(subject))
+        paths = work.held(self.lab_context(context))
         return {"hold": list(paths)} if paths else {}
 
-    def settle(self, subject: RunContext, work: Work, answer: Mapping[str, Any]) -> str | None:
+    def settle(self, context: RunContext, work: Work, answer: Mapping[str, Any]) -> str | None:
         """Check and undo what the job did; return a problem, if any."""
-        return work.settle(self.lab_context(subject), answer) if isinstance(work, HasOwnData) else None
+        return work.settle(self.lab_context(context), answer) if isinstance(work, HasOwnData) else None
 
     def stop(self) -> str | None:
         """Stop the servers; return a message if one had already ended."""
@@ -122,14 +122,14 @@ class Serving:
         self._running.clear()
 
 
-def _at_once(subject: RunContext, until: ExitStack) -> None:
+def _at_once(context: RunContext, until: ExitStack) -> None:
     """Let simulated disks answer without delay until the end: filling a database would take minutes at their pace."""
     places = [
-        place for place in (subject.place, *subject.extra_places.values()) if isinstance(place, DiskPlace)
+        place for place in (context.place, *context.extra_places.values()) if isinstance(place, DiskPlace)
     ]
     devices = [device for place in places for device in place.modelled]
     if devices:
-        until.enter_context(at_once(subject.target, devices))
+        until.enter_context(at_once(context.target, devices))
         for place in places:
             until.callback(place.syncfs)
 

@@ -24,6 +24,13 @@ DISK_LABS = frozenset({"image", "device", GUEST})
 OWN_LABS = frozenset(LABS) - {IN_PLACE}
 GUESTS = frozenset({GUEST})
 EVERYWHERE = frozenset(LABS)
+_WITHOUT_MOUNT = ("cold-data", "cold-system", "warm", "as-is")
+#: cache states by kind of lab; the first is what ``cold`` means there
+CACHE_STATES_OF = {
+    kind: ("cold-files", *_WITHOUT_MOUNT) if kind in DISK_LABS else _WITHOUT_MOUNT for kind in LABS
+}
+#: cache states that unmount, or drop what other programs use too
+CACHE_NEEDS_ROOT = frozenset({"cold-files", "cold-system"})
 LAB_DEVICE = "lab.device"
 LOG_KNOB = "filesystem.log"
 

@@ -186,8 +186,8 @@ def space_of_settings(
             hint="block.scheduler=none,mq-deadline, or all for every setting of the disk and the mount",
         )
     if lab == IN_PLACE:
-        with system_of(folder) as subject:
-            return _in_place(wanted, subject, bundles_of(levels, today=True), everything=everything)
+        with system_of(folder) as context:
+            return _in_place(wanted, context, bundles_of(levels, today=True), everything=everything)
     bundles = bundles_of(levels, today=False)
     if any(s.value == TODAY for level in bundles for s in level.settings):
         raise RequestError(
@@ -224,14 +224,14 @@ def _risk(settings: Iterable[Setting]) -> str | None:
 
 def _in_place(
     wanted: Sequence[tuple[Varied, tuple[str, str] | None]],
-    subject: RunContext,
+    context: RunContext,
     bundles: tuple[Level, ...],
     *,
     everything: bool,
 ) -> Space:
     rows: list[tuple[Varied, tuple[str, str] | None, str | None]] = []
     for varied, condition in wanted:
-        rows.append((varied, condition, today_of(subject, varied)))
+        rows.append((varied, condition, today_of(context, varied)))
     refused: list[str] = []
     if everything:
         named = {varied.name for varied, _ in wanted}
@@ -239,8 +239,8 @@ def _in_place(
             if varied.name in named:
                 continue
             try:
-                today = today_of(subject, varied)
-                possible = registry.knob(varied.knob).levels(subject, _setting(varied, ""))
+                today = today_of(context, varied)
+                possible = registry.knob(varied.knob).levels(context, _setting(varied, ""))
             except IotrialError:
                 continue  # this device, mount or kernel does not have it
             kept = tuple(value for value in varied.values if not possible or value in possible)
@@ -252,7 +252,7 @@ def _in_place(
     if bundles:
         labels = tuple(level.label for level in bundles)
         factor = Factor(SETTINGS, Role.TREATMENT, bundles, TODAY, labels)
-        bundles = filled(factor, IN_PLACE, subject, quick=True).levels
+        bundles = filled(factor, IN_PLACE, context, quick=True).levels
     return _space(rows, bundles, refused)
 
 
@@ -270,7 +270,7 @@ def _setting(varied: Varied, value: str) -> Setting:
     return Setting(varied.knob, value, () if varied.option is None else (varied.option,))
 
 
-def today_of(subject: RunContext, varied: Varied) -> str | None:
+def today_of(context: RunContext, varied: Varied) -> str | None:
     """Return the present value of a setting; None for one that the machine does not have, such as a word of the command."""
     knob = registry.knob(varied.knob)
     if IN_PLACE not in knob.requires(_setting(varied, varied.values[0])).labs:
@@ -279,7 +279,7 @@ def today_of(subject: RunContext, varied: Varied) -> str | None:
             hint="use a copy of the folder on an image: --copy-from . (for a replay: --lab image)",
         )
     shown = isinstance(knob, KernelFileKnob) or knob.name == MountAtime.name
-    return knob.read(subject, _setting(varied, "")) if shown else None
+    return knob.read(context, _setting(varied, "")) if shown else None
 
 
 def _space(

@@ -88,10 +88,10 @@ def command(on: str, every: bool, as_json: bool) -> None:
     folder = str(Path(on).resolve())
     with Probe(isolate=False) as probe:
         target = Target(probe)
-        subject = no_lab(target)
-        place = InPlace("", target, subject.journal, folder=folder, makes_files=False)
-        rows = [_row(knob, subject) for knob in registry.knobs().values()]
-        settings = sorted(_accepted(replace(subject, place=place)), key=lambda one: not one.in_place)
+        context = no_lab(target)
+        place = InPlace("", target, context.journal, folder=folder, makes_files=False)
+        rows = [_row(knob, context) for knob in registry.knobs().values()]
+        settings = sorted(_accepted(replace(context, place=place)), key=lambda one: not one.in_place)
     if as_json:
         click.echo(json_text(Knobs(rows, settings)))
     elif every:
@@ -118,16 +118,16 @@ def _list_settings(folder: str, place: InPlace, settings: list[Accepted]) -> Non
 _ENV = "env.NAME"
 
 
-def _accepted(subject: RunContext) -> Iterator[Accepted]:
-    """Yield every setting that `try` takes, with its value for the place of the subject, a folder in use."""
+def _accepted(context: RunContext) -> Iterator[Accepted]:
+    """Yield every setting that `try` takes, with its value for the place of the context, a folder in use."""
     for name in known_settings():
         if name == MountOption.name:
-            yield from _mount_options(subject)
+            yield from _mount_options(context)
             continue
         varied = setting_of(f"{name}=?")
         knob = registry.knob(varied.knob)
         setting = Setting(varied.knob, "", () if varied.option is None else (varied.option,))
-        first = Setting(setting.knob, next(iter(_words(knob, subject)), ""), setting.options)
+        first = Setting(setting.knob, next(iter(_words(knob, context)), ""), setting.options)
         labs = knob.requires(first).labs
         in_place = IN_PLACE in labs
         if not in_place and (IMAGE not in labs or knob.stage is Stage.PLACE):
@@ -136,10 +136,10 @@ def _accepted(subject: RunContext) -> Iterator[Accepted]:
         try:
             if in_place and isinstance(knob, KernelFileKnob):
                 # a scheduler's own setting has no file while the device has another scheduler
-                today = knob.read(subject, setting) if knob.paths(subject, setting) else None
+                today = knob.read(context, setting) if knob.paths(context, setting) else None
             elif name == MountAtime.name:
-                today = knob.read(subject, setting)
-            levels = ", ".join(knob.levels(subject, setting)) or _range(knob, varied)
+                today = knob.read(context, setting)
+            levels = ", ".join(knob.levels(context, setting)) or _range(knob, varied)
         except IotrialError:
             if in_place and isinstance(knob, KernelFileKnob):
                 continue  # this device, mount or kernel does not have it
@@ -148,10 +148,10 @@ def _accepted(subject: RunContext) -> Iterator[Accepted]:
         yield Accepted(name, today, levels, in_place, meant.safety, meant.sentence)
 
 
-def _words(knob: Knob, subject: RunContext) -> tuple[str, ...]:
+def _words(knob: Knob, context: RunContext) -> tuple[str, ...]:
     """Return a knob's levels, if they are the same on every machine or known before anything is made."""
     try:
-        return tuple(knob.LEVELS) or knob.levels(subject, Setting(knob.name, ""))
+        return tuple(knob.LEVELS) or knob.levels(context, Setting(knob.name, ""))
     except IotrialError:
         return ()
 
@@ -166,9 +166,9 @@ def _range(knob: Knob, varied: Varied) -> str:
     return knob.open_levels or ""
 
 
-def _mount_options(subject: RunContext) -> Iterator[Accepted]:
+def _mount_options(context: RunContext) -> Iterator[Accepted]:
     """Yield the mount options of the folder's file system; of another one than ext4, XFS and btrfs there are none."""
-    place = subject.place
+    place = context.place
     assert isinstance(place, InPlace)
     knob = registry.knob(MountOption.name)
     for option, kinds in sorted(MountOption.ALLOWED.items()):
@@ -177,7 +177,7 @@ def _mount_options(subject: RunContext) -> Iterator[Accepted]:
         meant = knob.consequence_of(Setting(MountOption.name, option))
         yield Accepted(
             f"{MountOption.name}=default,{option}",
-            option_today(subject.target, place, option),
+            option_today(context.target, place, option),
             "or with =VALUE",
             family(option) in LIVE.get(place.filesystem, {}),
             meant.safety,
@@ -205,9 +205,9 @@ def _safety_lines(row: Row) -> list[str]:
     return lines + [f"data at risk at {', '.join(values)}: {what}" for what, values in risks.items()]
 
 
-def _row(knob: Knob, subject: RunContext) -> Row:
+def _row(knob: Knob, context: RunContext) -> Row:
     try:
-        levels = knob.levels(subject, Setting(knob.name, ""))
+        levels = knob.levels(context, Setting(knob.name, ""))
     except (TargetError, UnsupportedLevel):  # no such device or file on this machine
         levels = ()
     return Row.of(

@@ -21,21 +21,21 @@ class FilesystemType(Knob, declared.FilesystemType):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, tuple(FILESYSTEMS))
 
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        known = {line.split()[-1] for line in subject.target.read("/proc/filesystems").splitlines()}
+    def levels(self, context: RunContext, setting: Setting) -> tuple[str, ...]:
+        known = {line.split()[-1] for line in context.target.read("/proc/filesystems").splitlines()}
         return tuple(name for name in FILESYSTEMS if name in known)
 
     def requires(self, setting: Setting) -> Requirement:
         tools = {FILESYSTEMS[setting.value].mkfs[0]: FILESYSTEMS[setting.value].package}
         return Requirement(root=True, labs=DISK_LABS, tools=tools, modules=frozenset({setting.value}))
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        place = disk_place(self.name, subject.place)
-        info = subject.target.mount_at(place.root)
+    def read(self, context: RunContext, setting: Setting) -> str:
+        place = disk_place(self.name, context.place)
+        info = context.target.mount_at(place.root)
         return info.type if info else "none"
 
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        disk_place(self.name, subject.place).want_filesystem(value)
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
+        disk_place(self.name, context.place).want_filesystem(value)
 
 
 class MkfsOption(Knob, declared.MkfsOption):
@@ -59,41 +59,41 @@ class MkfsOption(Knob, declared.MkfsOption):
             f'knob mkfs.option: "{value}" is not on its list', hint="it has patterns: " + "; ".join(known)
         )
 
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return ("default", *FILESYSTEMS[disk_place(self.name, subject.place).filesystem].mkfs_allowed)
+    def levels(self, context: RunContext, setting: Setting) -> tuple[str, ...]:
+        return ("default", *FILESYSTEMS[disk_place(self.name, context.place).filesystem].mkfs_allowed)
 
     def requires(self, setting: Setting) -> Requirement:
         value = " ".join(setting.value.split())
         tools = {"dumpe2fs": "e2fsprogs"} if FILESYSTEMS["ext4"].allows_mkfs(value) else {}
         return Requirement(root=True, labs=DISK_LABS, tools=tools)
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        made = disk_place(self.name, subject.place).made_with
+    def read(self, context: RunContext, setting: Setting) -> str:
+        made = disk_place(self.name, context.place).made_with
         return made.get(dict(setting.options).get("option", _about(self.parse(setting))), "default")
 
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
         if value != "default":
-            disk_place(self.name, subject.place).want_mkfs_option(_about(value), value)
+            disk_place(self.name, context.place).want_mkfs_option(_about(value), value)
 
-    def verify(self, subject: RunContext, setting: Setting, value: str) -> None:
-        super().verify(subject, setting, value)
-        place = disk_place(self.name, subject.place)
+    def verify(self, context: RunContext, setting: Setting, value: str) -> None:
+        super().verify(context, setting, value)
+        place = disk_place(self.name, context.place)
         if place.filesystem != "ext4":
             return
         dump = place.superblock()  # for "default" too, so that all arms do the same
         found = None if value == "default" else superblock.contradicts(value, dump)
         if found is not None:
-            raise KnobError(self.name, self.where(subject, setting), wrote=value, found=found)
+            raise KnobError(self.name, self.where(context, setting), wrote=value, found=found)
 
 
 class FilesystemLog(Knob, declared.FilesystemLog):
     requirement = Requirement(root=True, labs=DISK_LABS)
     LEVELS = (INTERNAL, EXTERNAL)
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        place = disk_place(self.name, subject.place)
+    def read(self, context: RunContext, setting: Setting) -> str:
+        place = disk_place(self.name, context.place)
         device = None if place.log is None else place.log.device
-        info = subject.target.mount_at(place.root)
+        info = context.target.mount_at(place.root)
         if info is None:
             return "none"
         if place.filesystem == "xfs":
@@ -102,13 +102,13 @@ class FilesystemLog(Knob, declared.FilesystemLog):
         journal = re.search(r"^Journal device:\s+0x([0-9a-f]+)$", place.superblock(), re.MULTILINE)
         if journal is None:
             return INTERNAL
-        number = subject.target.read(f"/sys/block/{device}/dev").strip()
+        number = context.target.read(f"/sys/block/{device}/dev").strip()
         found = int(journal[1], 16)  # encoded as by the kernel's old_encode_dev and new_encode_dev
         minor = (found & 0xFF) | ((found >> 12) & 0xFFF00)
         return _log(device if number == f"{(found >> 8) & 0xFFF}:{minor}" else journal[1], device)
 
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        disk_place(self.name, subject.place).want_log(value)
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
+        disk_place(self.name, context.place).want_log(value)
 
 
 def _log(found: str | None, own: str | None) -> str:

@@ -27,9 +27,9 @@ ARGUMENTS_AT_ONCE = 500
 BEFORE, AFTER, TIME = "extents_before", "extents", "relayout_time"
 
 
-def _count(subject: RunContext, files: FileSelection) -> tuple[int, int]:
+def _count(context: RunContext, files: FileSelection) -> tuple[int, int]:
     """Count the extents, and the files that have any."""
-    found = subject.worker.call("extents", set=files.set, files=files.wire)
+    found = context.worker.call("extents", set=files.set, files=files.wire)
     return int(found["extents"]), int(found["files"])
 
 
@@ -63,28 +63,28 @@ class FileFragmentation(Knob, declared.FileFragmentation):
 
     # No neutral value: every arm's files are truncated, on the disk too, and written again, so no earlier layout survives.
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        extents, files = _count(subject, subject.selection(self.name))
+    def read(self, context: RunContext, setting: Setting) -> str:
+        extents, files = _count(context, context.selection(self.name))
         return self._level_of(extents, files, setting)
 
     def _level_of(self, extents: int, files: int, setting: Setting) -> str:
         wanted = self.parse(setting)
         return wanted if _close(extents, files, wanted) else _share(extents, files)
 
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        files = subject.selection(self.name)
-        subject.worker.call("lay", set=files.set, files=files.wire, extents=_extents(value, files.count))
-        subject.work.evidence[AFTER] = float(_count(subject, files)[0])
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
+        files = context.selection(self.name)
+        context.worker.call("lay", set=files.set, files=files.wire, extents=_extents(value, files.count))
+        context.work.evidence[AFTER] = float(_count(context, files)[0])
 
-    def verify(self, subject: RunContext, setting: Setting, value: str) -> None:
+    def verify(self, context: RunContext, setting: Setting, value: str) -> None:
         # Use the count from before defragmentation; the result of that is verified by its own knob.
-        files = subject.selection(self.name)
-        extents = int(subject.work.evidence.get(BEFORE, subject.work.evidence[AFTER]))
+        files = context.selection(self.name)
+        extents = int(context.work.evidence.get(BEFORE, context.work.evidence[AFTER]))
         found = self._level_of(extents, files.count, setting)
         if found != value:
             raise KnobError(
                 self.name,
-                self.where(subject, setting),
+                self.where(context, setting),
                 wrote=value,
                 found=f"{found} ({extents:,} extents of {files.count:,} files)",
                 hint="make the lab larger ([lab] size): contiguous files need contiguous free space",
@@ -98,33 +98,33 @@ class FileDefragment(Knob, declared.FileDefragment):
         kind = FILESYSTEMS[filesystem]
         return (kind.defragment[0], kind.package) if setting.value == "defragmented" else None
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        return subject.work.relaid
+    def read(self, context: RunContext, setting: Setting) -> str:
+        return context.work.relaid
 
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        files = subject.selection(self.name)
-        evidence = subject.work.evidence
-        evidence[BEFORE] = float(_count(subject, files)[0])
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
+        files = context.selection(self.name)
+        evidence = context.work.evidence
+        evidence[BEFORE] = float(_count(context, files)[0])
         took_ns = 0
         if value == "defragmented":
-            took_ns = self._defragment(subject, setting, files)
+            took_ns = self._defragment(context, setting, files)
         elif value == "rewritten":
-            done = subject.worker.call("copy_anew", set=files.set, files=files.wire, keep=True)
+            done = context.worker.call("copy_anew", set=files.set, files=files.wire, keep=True)
             took_ns = int(done["wall_ns"])
         # Every arm ends with this same copy through the page cache: xfs_fsr bypasses it, and memory that was not in use
         # just before costs more to fill, on a virtual machine above all.
-        subject.worker.call("copy_anew", set=files.set, files=files.wire, keep=False)
-        subject.place.syncfs()
-        subject.work.relaid = value
-        evidence[AFTER] = float(_count(subject, files)[0])
+        context.worker.call("copy_anew", set=files.set, files=files.wire, keep=False)
+        context.place.syncfs()
+        context.work.relaid = value
+        evidence[AFTER] = float(_count(context, files)[0])
         evidence[TIME] = took_ns / 1e9
 
-    def _defragment(self, subject: RunContext, setting: Setting, files: FileSelection) -> int:
-        kind = FILESYSTEMS[disk_place(self.name, subject.place).filesystem]
-        paths: Sequence[str] = subject.worker.call("paths", set=files.set, files=files.wire)["paths"]
+    def _defragment(self, context: RunContext, setting: Setting, files: FileSelection) -> int:
+        kind = FILESYSTEMS[disk_place(self.name, context.place).filesystem]
+        paths: Sequence[str] = context.worker.call("paths", set=files.set, files=files.wire)["paths"]
         took_ns = 0
         for first in range(0, len(paths), ARGUMENTS_AT_ONCE):
-            done = subject.worker.run(
+            done = context.worker.run(
                 [*kind.defragment, *paths[first : first + ARGUMENTS_AT_ONCE]], timeout_s=600
             )
             took_ns += done.wall_ns
@@ -132,7 +132,7 @@ class FileDefragment(Knob, declared.FileDefragment):
                 output = (done.stderr.strip() or done.stdout.strip())[-300:]
                 raise KnobError(
                     self.name,
-                    self.where(subject, setting),
+                    self.where(context, setting),
                     wrote="defragmented",
                     found=f"{kind.defragment[0]} ended with status {done.exit_status}: {output}",
                 )

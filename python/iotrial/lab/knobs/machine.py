@@ -36,7 +36,7 @@ class MachineKnob(Knob):
 
     requirement = Requirement(root=True, labs=GUESTS)
 
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
         """Do nothing: the conductor has booted the guest with this value."""
 
 
@@ -48,8 +48,8 @@ class KernelVersion(MachineKnob, declared.KernelVersion):
             )
         return setting.value
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        release = subject.target.read("/proc/sys/kernel/osrelease")
+    def read(self, context: RunContext, setting: Setting) -> str:
+        release = context.target.read("/proc/sys/kernel/osrelease")
         numbers = re.split(r"[.+-]", release)
         return ".".join(numbers[: setting.value.count(".") + 1])
 
@@ -62,12 +62,12 @@ class GuestMemory(MachineKnob, declared.GuestMemory):
             )
         )
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
+    def read(self, context: RunContext, setting: Setting) -> str:
         (line,) = [
-            line for line in subject.target.read("/proc/meminfo").splitlines() if line.startswith("MemTotal:")
+            line for line in context.target.read("/proc/meminfo").splitlines() if line.startswith("MemTotal:")
         ]
         counted = int(line.split()[1]) << 10
-        wanted = parse_size(self.parse(setting)) + subject.memory_besides
+        wanted = parse_size(self.parse(setting)) + context.memory_besides
         return self.parse(setting) if _COUNTED * wanted <= counted <= wanted else format_size(counted)
 
 
@@ -75,8 +75,8 @@ class GuestProcessors(MachineKnob, declared.GuestProcessors):
     def parse(self, setting: Setting) -> str:
         return whole_number(f"knob {self.name}", setting.value, 1, 64)
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        lines = subject.target.read("/proc/stat").splitlines()
+    def read(self, context: RunContext, setting: Setting) -> str:
+        lines = context.target.read("/proc/stat").splitlines()
         return str(sum(re.match(r"cpu\d", line) is not None for line in lines))
 
 
@@ -92,22 +92,22 @@ class GuestDiskInterface(MachineKnob, declared.GuestDiskInterface):
         modules = qemu.INTERFACE_MODULES.get(setting.value, frozenset())
         return Requirement(root=True, labs=GUESTS, modules=modules)
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        disk = subject.place.queues[0]
+    def read(self, context: RunContext, setting: Setting) -> str:
+        disk = context.place.queues[0]
         for prefix, interface in (("vd", "virtio-blk"), ("nvme", "nvme")):
             if disk.startswith(prefix):
                 return interface
-        link = str(subject.target.call("readlink", path=f"/sys/block/{disk}")["target"])
+        link = str(context.target.call("readlink", path=f"/sys/block/{disk}")["target"])
         host = _SCSI_HOST.search(link)
         if host is None:
             return disk
-        driver = subject.target.read(f"/sys/class/scsi_host/{host[1]}/proc_name")
+        driver = context.target.read(f"/sys/class/scsi_host/{host[1]}/proc_name")
         return self._BY_DRIVER.get(driver, driver)
 
 
 class GuestDiskCache(MachineKnob, declared.GuestDiskCache):
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        return subject.disk_cache()
+    def read(self, context: RunContext, setting: Setting) -> str:
+        return context.disk_cache()
 
 
 class CpuGovernor(KernelFileKnob, declared.CpuGovernor):
@@ -120,14 +120,14 @@ class CpuGovernor(KernelFileKnob, declared.CpuGovernor):
             raise UnsupportedLevel(f'knob {self.name}: "{setting.value}" is not the name of a governor')
         return setting.value
 
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        first = self.paths(subject, setting)[0].rpartition("/")[0]
-        return tuple(subject.target.read(f"{first}/scaling_available_governors").split())
+    def levels(self, context: RunContext, setting: Setting) -> tuple[str, ...]:
+        first = self.paths(context, setting)[0].rpartition("/")[0]
+        return tuple(context.target.read(f"{first}/scaling_available_governors").split())
 
-    def paths(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        names = filter(_CPU.fullmatch, subject.target.call("list", path=CPUS)["names"])
+    def paths(self, context: RunContext, setting: Setting) -> tuple[str, ...]:
+        names = filter(_CPU.fullmatch, context.target.call("list", path=CPUS)["names"])
         found = [f"{CPUS}/{name}/cpufreq/scaling_governor" for name in sorted(names)]
-        there = tuple(path for path in found if subject.target.exists(path))
+        there = tuple(path for path in found if context.target.exists(path))
         if not there:
             raise UnsupportedLevel(
                 f"knob {self.name}: the processors of this machine have no governor",
@@ -153,17 +153,17 @@ class LabDevice(Knob, declared.LabDevice):
             )
         return setting.value
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        return subject.place.site
+    def read(self, context: RunContext, setting: Setting) -> str:
+        return context.place.site
 
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
         """Do nothing: the run is given its place as a whole."""
 
-    def verify(self, subject: RunContext, setting: Setting, value: str) -> None:
-        super().verify(subject, setting, value)
-        place = subject.place
+    def verify(self, context: RunContext, setting: Setting, value: str) -> None:
+        super().verify(context, setting, value)
+        place = context.place
         if not isinstance(place, DiskPlace):
             return
-        info = subject.target.mount_at(place.root)
+        info = context.target.mount_at(place.root)
         if info is None or info.source != place.source:
             raise KnobError(self.name, place.root, wrote=value, found=info.source if info else "no mount")

@@ -22,10 +22,10 @@ PAGES = 65536  # the largest page size of any architecture: the kernel rounds a 
 class MemoryHugePages(KernelFileKnob, declared.MemoryHugePages):
     requirement = Requirement(root=True, labs=EVERYWHERE)
 
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return tuple(word.strip("[]") for word in subject.target.read(HUGE_PAGES).split())
+    def levels(self, context: RunContext, setting: Setting) -> tuple[str, ...]:
+        return tuple(word.strip("[]") for word in context.target.read(HUGE_PAGES).split())
 
-    def paths(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
+    def paths(self, context: RunContext, setting: Setting) -> tuple[str, ...]:
         return (HUGE_PAGES,)
 
     def is_own(self, path: str, entry: Entry) -> bool:
@@ -37,8 +37,8 @@ class MemoryHugePages(KernelFileKnob, declared.MemoryHugePages):
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "madvise"
 
-    def identity(self, subject: RunContext, setting: Setting, path: str) -> dict[str, str]:
-        return {"min_free_kbytes": subject.target.read_or_none(MIN_FREE) or ""}
+    def identity(self, context: RunContext, setting: Setting, path: str) -> dict[str, str]:
+        return {"min_free_kbytes": context.target.read_or_none(MIN_FREE) or ""}
 
     def undo(self, target: Target, entry: Entry) -> Undone:
         outcome = super().undo(target, entry)
@@ -69,50 +69,50 @@ class MemoryLimit(Knob, declared.MemoryLimit):
         text = "none, or multiples of 64 KiB from 16 MiB: the probe itself needs some memory"
         return str(size_within(self.name, setting.value, LEAST_LIMIT, MOST_LIMIT, text, multiple_of=PAGES))
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        return subject.work.memory_limit
+    def read(self, context: RunContext, setting: Setting) -> str:
+        return context.work.memory_limit
 
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        subject.work.memory_limit = value
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
+        context.work.memory_limit = value
 
-    def prepare(self, subject: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
-        home = cgroup.find(subject.worker)
+    def prepare(self, context: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
+        home = cgroup.find(context.worker)
         for value in dict.fromkeys(values):
-            group = home.group(subject.trial, value)
+            group = home.group(context.trial, value)
             LabCgroup().make(
-                subject.worker, subject.journal, group, boot_id=subject.boot_id, trial=subject.trial
+                context.worker, context.journal, group, boot_id=context.boot_id, trial=context.trial
             )
             if value != "none":
-                subject.worker.write(f"{group}/{home.limit_file}", value)
-            self._check(subject, home, value)
+                context.worker.write(f"{group}/{home.limit_file}", value)
+            self._check(context, home, value)
 
-    def enter(self, subject: RunContext, setting: Setting, value: str) -> None:
-        home = cgroup.find(subject.worker)
-        self._check(subject, home, value)
-        subject.work.home = home
-        self._move(subject, home.group(subject.trial, value))
+    def enter(self, context: RunContext, setting: Setting, value: str) -> None:
+        home = cgroup.find(context.worker)
+        self._check(context, home, value)
+        context.work.home = home
+        self._move(context, home.group(context.trial, value))
 
-    def leave(self, subject: RunContext, setting: Setting) -> None:
-        if subject.work.home is not None:
-            self._move(subject, subject.work.home.folder)
-            subject.work.home = None
+    def leave(self, context: RunContext, setting: Setting) -> None:
+        if context.work.home is not None:
+            self._move(context, context.work.home.folder)
+            context.work.home = None
 
     def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
         return ("control groups next to or below the one of iotrial, removed at the end",)
 
-    def _check(self, subject: RunContext, home: cgroup.Home, value: str) -> None:
-        group = home.group(subject.trial, value)
-        found = home.limit(subject.worker, group)
+    def _check(self, context: RunContext, home: cgroup.Home, value: str) -> None:
+        group = home.group(context.trial, value)
+        found = home.limit(context.worker, group)
         if found != value:
             raise KnobError(self.name, f"{group}/{home.limit_file}", wrote=value, found=found)
 
-    def _move(self, subject: RunContext, folder: str) -> None:
+    def _move(self, context: RunContext, folder: str) -> None:
         try:
-            subject.worker.write(f"{folder}/cgroup.procs", "0")  # 0: the writing process, which is the probe
+            context.worker.write(f"{folder}/cgroup.procs", "0")  # 0: the writing process, which is the probe
         except TargetError as error:
             raise KnobError(
                 self.name, folder, wrote="moving the probe into it", found="refused", hint=error.message
             ) from error
-        found = cgroup.find(subject.worker, anywhere=True).folder
+        found = cgroup.find(context.worker, anywhere=True).folder
         if found != folder:
             raise KnobError(self.name, folder, wrote="moving the probe into it", found=f"it is in {found}")

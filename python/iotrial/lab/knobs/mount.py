@@ -30,9 +30,9 @@ def _mounted_place(knob: str, place: Place) -> DiskPlace | InPlace:
     return place if isinstance(place, InPlace) else disk_place(knob, place)
 
 
-def _mounted(knob: str, subject: RunContext) -> MountInfo:
-    place = _mounted_place(knob, subject.place)
-    info = subject.target.mount_at(place.mount_point)
+def _mounted(knob: str, context: RunContext) -> MountInfo:
+    place = _mounted_place(knob, context.place)
+    info = context.target.mount_at(place.mount_point)
     if info is None:
         raise KnobError(knob, place.label, wrote="a mount", found="nothing mounted there")
     return info
@@ -49,8 +49,8 @@ class MountKnob(Knob):
         """Return the mount options for a value."""
         return (value,)
 
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        place = _mounted_place(self.name, subject.place)
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
+        place = _mounted_place(self.name, context.place)
         place.want_options(self.name, self.words(value), remountable=self.remountable)
 
 
@@ -65,35 +65,35 @@ class MountAtime(MountKnob, declared.MountAtime):
         # so that each level differs from strictatime by its own option only.
         return (value,) if value not in ("nodiratime", "lazytime") else ("strictatime", value)
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        options = _mounted(self.name, subject).options
+    def read(self, context: RunContext, setting: Setting) -> str:
+        options = _mounted(self.name, context).options
         # another knob may have added lazytime to any mode
-        lazy = _mounted_place(self.name, subject.place).options_of(f"{MountOption.name} lazytime")
+        lazy = _mounted_place(self.name, context.place).options_of(f"{MountOption.name} lazytime")
         if "noatime" in options:
             return "noatime"
         if "relatime" in options:
             return "relatime"
-        if "lazytime" in options and not lazy and not isinstance(subject.place, InPlace):
+        if "lazytime" in options and not lazy and not isinstance(context.place, InPlace):
             return "lazytime"
         return "nodiratime" if "nodiratime" in options else "strictatime"
 
     def changes_in_use(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
         return (f"access time mode of the mount in use: {', '.join(values)}",)
 
-    def prepare(self, subject: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
-        place = subject.place
+    def prepare(self, context: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
+        place = context.place
         if not isinstance(place, InPlace) or not place.shared:
             return  # only the probe sees the change, and it ends with the probe
-        mount = _mounted(self.name, subject)
+        mount = _mounted(self.name, context)
         flags = sorted((ATIME | {"nodiratime"}) & mount.mount_options)
-        subject.journal.record(
+        context.journal.record(
             self.name,
             {"mount": place.mount_point},
-            self.read(subject, setting),
+            self.read(context, setting),
             values,
             identity={"source": mount.source, "type": mount.type, "flags": ",".join(flags)},
-            boot_id=subject.boot_id,
-            trial=subject.trial,
+            boot_id=context.boot_id,
+            trial=context.trial,
         )
 
     def undo(self, target: Target, entry: Entry) -> Undone:
@@ -137,8 +137,8 @@ class MountReadonly(MountKnob, declared.MountReadonly):
     def words(self, value: str) -> tuple[str, ...]:
         return ("ro",) if value == "ro" else ()
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        return "ro" if "ro" in _mounted(self.name, subject).mount_options else "rw"
+    def read(self, context: RunContext, setting: Setting) -> str:
+        return "ro" if "ro" in _mounted(self.name, context).mount_options else "rw"
 
 
 #: by file system: options that a remount changes and the kernel shows, so that they can be set in place, and the word for
@@ -175,13 +175,13 @@ class MountOption(MountKnob, declared.MountOption):
     def changes_in_place(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
         return (f"options of the file system in use: {', '.join(values)}",)
 
-    def prepare(self, subject: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
-        place = subject.place
+    def prepare(self, context: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
+        place = context.place
         if not isinstance(place, InPlace):
             return
         about = self._about(setting, values)
         known = LIVE.get(place.filesystem, {})
-        forced = any(word.startswith("compress-force") for word in _mounted(self.name, subject).super_options)
+        forced = any(word.startswith("compress-force") for word in _mounted(self.name, context).super_options)
         if about not in known or (about == "compress" and forced):
             raise RequestError(
                 f"knob {self.name}: {about} cannot be changed in place on {place.filesystem}, which holds {place.root}",
@@ -189,17 +189,17 @@ class MountOption(MountKnob, declared.MountOption):
                 if known
                 else "try it on a copy: --copy-from FOLDER",
             )
-        entry = subject.journal.record(
+        entry = context.journal.record(
             self.name,
             {"mount": place.mount_point, "option": about},
-            _live(subject.target, place.mount_point, str(place.device), about),
+            _live(context.target, place.mount_point, str(place.device), about),
             tuple(value for value in values if value != "default"),
             identity={
                 "device": str(place.device),
-                "number": subject.target.read(f"/sys/class/block/{place.device}/dev"),
+                "number": context.target.read(f"/sys/class/block/{place.device}/dev"),
             },
-            boot_id=subject.boot_id,
-            trial=subject.trial,
+            boot_id=context.boot_id,
+            trial=context.trial,
         )
         place.options_before[about] = entry.original
 
@@ -253,69 +253,69 @@ class MountOption(MountKnob, declared.MountOption):
             raise UnsupportedLevel(f'knob mount.option: "{argument}" is not a value of {key}')
         return value
 
-    def today(self, subject: RunContext, setting: Setting) -> str:
-        place = subject.place
+    def today(self, context: RunContext, setting: Setting) -> str:
+        place = context.place
         if not isinstance(place, InPlace) or place.filesystem != "ext4":
             return "default"
-        shown = option_today(subject.target, place, self._about(setting, (setting.value,)))
+        shown = option_today(context.target, place, self._about(setting, (setting.value,)))
         return "default" if shown == "not shown" else shown
 
     def is_today(self, setting: Setting, value: str) -> bool:
         return setting.value == "default" or super().is_today(setting, value)
 
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        filesystem = disk_place(self.name, subject.place).filesystem
+    def levels(self, context: RunContext, setting: Setting) -> tuple[str, ...]:
+        filesystem = disk_place(self.name, context.place).filesystem
         return ("default", *(o for o, where in sorted(self.ALLOWED.items()) if filesystem in where))
 
     def words(self, value: str) -> tuple[str, ...]:
         return () if value == "default" else (value,)
 
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
         # One request per option, so that several factors are mounted together. Also for the default: mounts with and
         # without an option are set up in the same way.
-        if isinstance(subject.place, InPlace):
-            self._set_in_place(subject, subject.place, setting, value)
+        if isinstance(context.place, InPlace):
+            self._set_in_place(context, context.place, setting, value)
             return
-        place = disk_place(self.name, subject.place)
+        place = disk_place(self.name, context.place)
         place.want_options(self._wish(setting, value), self.words(value), remountable=False)
 
-    def _set_in_place(self, subject: RunContext, place: InPlace, setting: Setting, value: str) -> None:
+    def _set_in_place(self, context: RunContext, place: InPlace, setting: Setting, value: str) -> None:
         _, word = _in_place(place, setting, value)
-        info = _mounted(self.name, subject)
-        subject.target.mount(info.source, info.target, info.type, remount_words(info, word))
-        self._verify_in_place(subject, place, setting, value)
+        info = _mounted(self.name, context)
+        context.target.mount(info.source, info.target, info.type, remount_words(info, word))
+        self._verify_in_place(context, place, setting, value)
 
-    def _verify_in_place(self, subject: RunContext, place: InPlace, setting: Setting, value: str) -> None:
+    def _verify_in_place(self, context: RunContext, place: InPlace, setting: Setting, value: str) -> None:
         about, word = _in_place(place, setting, value)
-        found = _live(subject.target, place.mount_point, str(place.device), about)
+        found = _live(context.target, place.mount_point, str(place.device), about)
         if not _is(found, word):
             raise KnobError(self.name, place.label, wrote=word, found=found)
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        _mounted(self.name, subject)
-        place = subject.place
+    def read(self, context: RunContext, setting: Setting) -> str:
+        _mounted(self.name, context)
+        place = context.place
         if isinstance(place, InPlace):
             if not place.options_before:
                 return "default"  # nothing has been changed yet
             about, before = _in_place(place, setting, "default")
-            found = _live(subject.target, place.mount_point, str(place.device), about)
+            found = _live(context.target, place.mount_point, str(place.device), about)
             return "default" if found == before else found
-        words = disk_place(self.name, subject.place).options_of(self._wish(setting, setting.value))
+        words = disk_place(self.name, context.place).options_of(self._wish(setting, setting.value))
         return words[0] if words else "default"
 
     def _wish(self, setting: Setting, value: str) -> str:
         return f"{self.name} {family(dict(setting.options).get('option', value))}"
 
-    def verify(self, subject: RunContext, setting: Setting, value: str) -> None:
+    def verify(self, context: RunContext, setting: Setting, value: str) -> None:
         # The kernel omits its defaults from mountinfo and rewrites other options; what it cannot do, it refuses at mount(2).
         # ext4 lists all options in its own file. Any option that is shown must have the wanted value, and what is shown must
         # stay as it was right after the mount.
-        if isinstance(subject.place, InPlace):
-            self._verify_in_place(subject, subject.place, setting, value)
+        if isinstance(context.place, InPlace):
+            self._verify_in_place(context, context.place, setting, value)
             return
-        super().verify(subject, setting, value)
-        every = self._shown(subject)
-        self._verify_unchanged(subject, every)
+        super().verify(context, setting, value)
+        every = self._shown(context)
+        self._verify_unchanged(context, every)
         if value == "default":
             return
         key, equals, wanted = value.partition("=")
@@ -328,10 +328,10 @@ class MountOption(MountKnob, declared.MountOption):
             shown = [o for o in every if family(o) == family(key)]
             same = [o for o in shown if _switch(o) == _switch(key)]
         if shown and not same:
-            raise KnobError(self.name, self.where(subject, setting), wrote=value, found=shown[0])
+            raise KnobError(self.name, self.where(context, setting), wrote=value, found=shown[0])
 
-    def _verify_unchanged(self, subject: RunContext, every: list[str]) -> None:
-        place = disk_place(self.name, subject.place)
+    def _verify_unchanged(self, context: RunContext, every: list[str]) -> None:
+        place = disk_place(self.name, context.place)
         if place.shown is None:
             place.shown = every
         if place.shown != every:
@@ -340,11 +340,11 @@ class MountOption(MountKnob, declared.MountOption):
             ))  # fmt: skip
             raise KnobError(self.name, place.label, wrote=lost or "not set", found=new or "not set")
 
-    def _shown(self, subject: RunContext) -> list[str]:
+    def _shown(self, context: RunContext) -> list[str]:
         options = ""
-        if disk_place(self.name, subject.place).filesystem == "ext4":
-            options = subject.target.read_or_none(f"/proc/fs/ext4/{subject.place.device}/options") or ""
-        return sorted(_mounted(self.name, subject).options) + options.split()
+        if disk_place(self.name, context.place).filesystem == "ext4":
+            options = context.target.read_or_none(f"/proc/fs/ext4/{context.place.device}/options") or ""
+        return sorted(_mounted(self.name, context).options) + options.split()
 
 
 def _in_place(place: InPlace, setting: Setting, value: str) -> tuple[str, str]:

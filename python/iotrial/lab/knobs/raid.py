@@ -23,11 +23,11 @@ class ArrayKnob(Knob):
     requirement = Requirement(root=True, labs=GUESTS, tools=_MD)
     about: str
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        return array_of(self.name, subject).found(self.about)
+    def read(self, context: RunContext, setting: Setting) -> str:
+        return array_of(self.name, context).found(self.about)
 
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        array_of(self.name, subject).want_array(self.about, value)
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
+        array_of(self.name, context).want_array(self.about, value)
 
 
 class RaidMaker(ArrayKnob, declared.RaidMaker):
@@ -76,22 +76,22 @@ class RaidStripeCache(Knob, declared.RaidStripeCache):
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "256"
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        return self._ask(subject).strip()
+    def read(self, context: RunContext, setting: Setting) -> str:
+        return self._ask(context).strip()
 
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        self._ask(subject)
-        path = array_of(self.name, subject).file("stripe_cache_size")
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
+        self._ask(context)
+        path = array_of(self.name, context).file("stripe_cache_size")
         try:
-            subject.target.write(path, value)
+            context.target.write(path, value)
         except TargetError as error:
-            found = self.read(subject, setting)
+            found = self.read(context, setting)
             raise KnobError(self.name, path, wrote=value, found=found, hint=error.message) from error
 
-    def _ask(self, subject: RunContext) -> str:
-        place = array_of(self.name, subject)
+    def _ask(self, context: RunContext) -> str:
+        place = array_of(self.name, context)
         try:
-            return subject.target.read(place.file("stripe_cache_size"))
+            return context.target.read(place.file("stripe_cache_size"))
         except TargetError as error:
             if error.errno not in (errno.ENOENT, errno.EINVAL):
                 raise
@@ -101,10 +101,10 @@ class RaidStripeCache(Knob, declared.RaidStripeCache):
             ) from error
 
 
-def array_of(knob: str, subject: RunContext) -> ArrayPlace:
+def array_of(knob: str, context: RunContext) -> ArrayPlace:
     """Return the array that a knob acts on. Raises RequestError if the lab has none."""
-    if isinstance(subject.place, ArrayPlace):
-        return subject.place
+    if isinstance(context.place, ArrayPlace):
+        return context.place
     raise RequestError(
         f"knob {knob}: this lab has one disk and no array", hint="add `disks = 4` to [lab], of kind guest"
     )

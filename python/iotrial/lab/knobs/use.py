@@ -35,35 +35,35 @@ class FilesystemAge(Knob, declared.FilesystemAge):
             )
         return f"{int(found[1])} %"
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        age = disk_place(self.name, subject.place).age
+    def read(self, context: RunContext, setting: Setting) -> str:
+        age = disk_place(self.name, context.place).age
         return f"{age} %" if age else FRESH
 
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
         percent = 0 if value == FRESH else int(value.removesuffix(" %"))
-        disk_place(self.name, subject.place).want_age(percent)
+        disk_place(self.name, context.place).want_age(percent)
 
-    def verify(self, subject: RunContext, setting: Setting, value: str) -> None:
+    def verify(self, context: RunContext, setting: Setting, value: str) -> None:
         # right after mkfs and ageing, while nothing else is there yet
-        super().verify(subject, setting, value)
+        super().verify(context, setting, value)
         if value == FRESH:
             return
-        facts = subject.place.worker.call("statfs", path=subject.place.root)
+        facts = context.place.worker.call("statfs", path=context.place.root)
         full = 100 * (1 - facts["free_bytes"] / facts["total_bytes"])
         if abs(full - int(value.removesuffix(" %"))) > CLOSE:
-            raise KnobError(self.name, self.where(subject, setting), wrote=value, found=f"{full:.1f} % full")
+            raise KnobError(self.name, self.where(context, setting), wrote=value, found=f"{full:.1f} % full")
 
 
 class FilesystemTrim(Knob, declared.FilesystemTrim):
     requirement = Requirement(root=True, labs=DISK_LABS)
     LEVELS = (NONE, TRIMMED)
 
-    def read(self, subject: RunContext, setting: Setting) -> str:
-        return TRIMMED if subject.work.trimmed_bytes else NONE
+    def read(self, context: RunContext, setting: Setting) -> str:
+        return TRIMMED if context.work.trimmed_bytes else NONE
 
-    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        place = disk_place(self.name, subject.place)
-        target, folder = subject.target, f"/sys/block/{place.device}"
+    def write(self, context: RunContext, setting: Setting, value: str) -> None:
+        place = disk_place(self.name, context.place)
+        target, folder = context.target, f"/sys/block/{place.device}"
         if place.share is not None:
             raise RequestError(
                 f"knob {self.name}: {place.label} is served to another machine, and cannot be trimmed from there",
@@ -73,18 +73,18 @@ class FilesystemTrim(Knob, declared.FilesystemTrim):
         before = _discarded(target, folder)
         if value == TRIMMED:
             target.call("trim", path=place.root)
-            self._await(subject, folder)
-        subject.work.trimmed_bytes = _discarded(target, folder) - before
-        subject.work.evidence["trimmed_bytes"] = float(subject.work.trimmed_bytes)
+            self._await(context, folder)
+        context.work.trimmed_bytes = _discarded(target, folder) - before
+        context.work.evidence["trimmed_bytes"] = float(context.work.trimmed_bytes)
 
-    def _await(self, subject: RunContext, folder: str) -> None:
+    def _await(self, context: RunContext, folder: str) -> None:
         """Wait until no request is in flight: FITRIM on XFS returns before its discards are done (fs/xfs/xfs_discard.c)."""
         for _ in attempts(LONGEST_S, every_s=0.0):
-            if subject.target.read(f"{folder}/inflight").split() == ["0", "0"]:
+            if context.target.read(f"{folder}/inflight").split() == ["0", "0"]:
                 return
         raise KnobError(
             self.name,
-            subject.place.label,
+            context.place.label,
             wrote=TRIMMED,
             found=f"discards still running after {LONGEST_S:g} s",
         )

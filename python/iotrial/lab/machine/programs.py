@@ -42,11 +42,11 @@ class Program:
 
 
 def programs(
-    target: Target, subject: RunContext, more: Iterable[tuple[str, str, str]] = ()
+    target: Target, context: RunContext, more: Iterable[tuple[str, str, str]] = ()
 ) -> tuple[Program, ...]:
     """Return the programs that labs and knobs need, by name, then the other useful ones.
 
-    ``subject``: a lab to query the knobs' levels in; ``more``: further (program, package, who needs it).
+    ``context``: a lab to query the knobs' levels in; ``more``: further (program, package, who needs it).
     """
     wanted: dict[str, tuple[str, list[str]]] = {}
     for kind in FILESYSTEMS.values():
@@ -55,7 +55,7 @@ def programs(
         _want(wanted, tool, "util-linux", "device lab")
     for tool, package in GUEST_PROGRAMS.items():
         _want(wanted, tool, package, "guest lab")
-    for tool, package, knob in _of_knobs(subject):
+    for tool, package, knob in _of_knobs(context):
         _want(wanted, tool, package, f"knob {knob}")
     for tool, package, who in more:
         _want(wanted, tool, package, who)
@@ -82,11 +82,11 @@ def _want(wanted: dict[str, tuple[str, list[str]]], tool: str, package: str, who
         known.append(who)
 
 
-def _of_knobs(subject: RunContext) -> Iterable[tuple[str, str, str]]:
+def _of_knobs(context: RunContext) -> Iterable[tuple[str, str, str]]:
     """Yield (program, package, knob) for every level of every knob that can be listed."""
     for name, knob in registry.knobs().items():
         try:
-            levels = knob.levels(subject, Setting(name, ""))
+            levels = knob.levels(context, Setting(name, ""))
         except IotrialError:  # no such device here, or the knob needs an option
             levels = ()
         for level in levels or ("",):
