@@ -66,7 +66,7 @@ def claims_page(claims: Sequence[Judged], answers: Mapping[str, str], unanswered
         f"{counted(len(_once(claims)), 'published claim')} in {counted(trials, 'trial')} of [the catalogue](catalogue.md): "
         f"{_counted(_once(claims))}.",
         "",
-        "Each study was tried once, on the machine that its page names. A claim that several conditions or trials judge",
+        "Each row is one trial, on the machine that its page names; some studies have several. A claim that several judge",
         "counts once above, as the first that could. Brackets hold the interval, parentheses the [sources](#sources).",
         "A trial *cannot say* whether a claim is right where it measured something else than was published, or where its",
         "interval is too wide; its page says which. A claim about a kind of disk may be judged on a model of that kind:",
