@@ -66,8 +66,8 @@ def claims_page(claims: Sequence[Judged], answers: Mapping[str, str], unanswered
         f"{counted(len(_once(claims)), 'published claim')} in {counted(trials, 'trial')} of [the catalogue](catalogue.md): "
         f"{_counted(_once(claims))}.",
         "",
-        "Each row is one trial, on the machine that its page names; some studies have several. A claim that several judge",
-        "counts once above, as the first that could. Brackets hold the interval, parentheses the [sources](#sources).",
+        "A row is one trial, on the machine that its page names; further trials are linked. A claim that several judge",
+        "counts once, as the first that could. Brackets hold the interval, parentheses the [sources](#sources).",
         "A trial *cannot say* whether a claim is right where it measured something else than was published, or where its",
         "interval is too wide; its page says which. A claim about a kind of disk may be judged on a model of that kind:",
         "*modelled*. [METHOD.md](../METHOD.md) has the rules. `make findings` writes this page.",
@@ -79,8 +79,10 @@ def claims_page(claims: Sequence[Judged], answers: Mapping[str, str], unanswered
             "",
             *table_head(("question", "published", "found here", "where", "verdict")),
         ]
-        for _, group in groupby(of_family, key=lambda one: one.study):
-            lines += [_question(list(group), answers, sources)]
+        questions: dict[str, list[Judged]] = {}
+        for one in of_family:
+            questions.setdefault(_name_of(one), []).append(one)
+        lines += [_question(group, answers, sources) for group in questions.values()]
     for outcome, text in ANSWERS.items():
         if judged := by_outcome[outcome]:
             lines += ["", f"## {outcome.value.capitalize()}", "", text, ""]
@@ -113,15 +115,36 @@ def _once(claims: Sequence[Judged]) -> list[Judged]:
     return list(found.values())
 
 
+def _name_of(one: Judged) -> str:
+    """Return the name of the study that a trial is of; a further trial of a study has a longer name."""
+    return one.ran.name if one.study.startswith(one.ran.name) else one.study
+
+
+def _further(one: Judged) -> str:
+    """Return what a further trial's name has more than its study's."""
+    return one.study.removeprefix(_name_of(one)).strip("-")
+
+
 def _question(group: Sequence[Judged], answers: Mapping[str, str], sources: _Sources) -> str:
-    """Return the row of a question. Of several claims it quotes the first that was judged."""
-    first = group[0]
-    shown = next((one for one in group if one.held.outcome is not Outcome.CANNOT_SAY), first)
+    """Return the row of a question: the trial that judged most of its claims, and links to the others."""
+    able = Counter(one.study for one in group if one.held.outcome is not Outcome.CANNOT_SAY)
+    trials = {one.study: one for one in reversed(group)}
+    first = trials[max(trials, key=lambda name: (able[name], -len(name)))]
+    shown = next(
+        (one for one in group if one.study == first.study and one.held.outcome is not Outcome.CANNOT_SAY),
+        first,
+    )
     more = len({one.held.claim.text for one in group}) - 1
     published = shown.held.claim.text + (f", and {more} more" if more else "")
     published += f" ({sources.numbers(one.held for one in group)})"
-    row = table_row(published, answers[first.study], first.where, _counted(group))
-    return f"| [{escaped(first.ran.question)}]({_page(first.study)}) {row}"
+    question = first.ran.question.removesuffix(f" ({_further(first)})")
+    others = ", ".join(
+        f"[{_further(one) or 'first'}]({_page(one.study)})"
+        for one in reversed(trials.values())
+        if one is not first
+    )
+    row = table_row(published, answers[first.study], first.where, _counted(_once(group)))
+    return f"| [{escaped(question)}]({_page(first.study)}){f'; also {others}' if others else ''} {row}"
 
 
 class _Sources:
