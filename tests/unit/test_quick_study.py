@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from iotrial.errors import RequestError
@@ -56,11 +58,19 @@ def test_a_setting_becomes_a_factor(setting: str, knob: str, options: tuple[obje
         assert (level.settings[0].knob, level.settings[0].options) == (knob, options)
 
 
-def test_a_folder_for_output_in_a_level_is_refused_beforehand() -> None:
-    with pytest.raises(RequestError, match=r"\{out\} in a level of to"):
-        study_text(wish(parameters=(("to", "{out}/a,b"),), commands=(("cp", "x", "{to}"),)))
-    with pytest.raises(RequestError, match=r"\{out\} in a level of command"):
-        study_text(wish(commands=(("cp", "x", "{out}"), ("dd of={out}/a",))))
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"parameters": (("to", "{out}/a,b"),), "commands": (("cp", "x", "{to}"),)},
+        {"commands": (("cp", "x", "{out}"), ("dd of={out}/a",))},
+    ],
+)
+def test_a_level_that_names_the_folder_for_output_gets_one(asked: dict[str, Any]) -> None:
+    (workload,) = study_of(wish(**asked)).workloads
+    assert workload.work.needs_scratch()
+    study = study_text(wish(**asked)).replace("output_folder = true\n", "")
+    with pytest.raises(RequestError, match=r"a level has \{out\}, and the workload has no output folder"):
+        read_study(study, "a study", trusted=True)
 
 
 def test_levels_of_several_settings_name_every_knob() -> None:

@@ -490,7 +490,6 @@ def _level_texts(wish: Wish) -> Iterator[str]:
     if len(wish.commands) > 1:
         yield from map(_as_line, wish.commands)
     yield from (values for _, values in wish.parameters)
-    yield from wish.levels
     yield from (setting.value for level in wish.bundles for setting in level.settings)
 
 
