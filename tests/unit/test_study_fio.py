@@ -797,3 +797,10 @@ def test_a_file_that_cannot_be_included_is_an_error(tmp_path: Path, included: st
     (tmp_path / "s.toml").write_text(STUDY % 'file = "a.fio"')
     with pytest.raises(StudyError, match=message):
         load(tmp_path / "s.toml")
+
+
+def test_a_comment_may_follow_a_section_an_option_and_an_option_without_a_value() -> None:
+    text = "[global]  # for all\ndirect=1    #past the cache\ntime_based    ;keep running\n ; nothing\n[a] # one\nrw=read\n"
+    (job,) = jobs_of(text)
+    assert job.name == "a"
+    assert job.options == {"direct": "1", "time_based": "1", "rw": "read"}

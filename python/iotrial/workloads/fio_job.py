@@ -175,8 +175,8 @@ def _sections(text: str) -> list[tuple[str, list[Option]]]:
     if len(lines) > MOST_LINES:
         raise JobProblem(f"has more than {MOST_LINES} lines")
     for number, raw in enumerate(lines, start=1):
-        line = raw.strip()
-        if not line or line[0] in ";#":
+        line = re.split(r"(?:^|\s)[;#]", raw)[0].strip()  # a comment, on a line of its own or after something
+        if not line:
             continue
         if line.startswith("["):
             name, closed, rest = line[1:].partition("]")
@@ -206,8 +206,7 @@ def jobs_of(text: str) -> tuple[Job, ...]:
         shared = section.startswith("global")
         held = common if shared else dict(common)
         for option in options:
-            value = re.split(r"\s[;#]", option.value)[0].strip()  # a comment
-            held[_ALIASES.get(option.name, option.name)] = value or "1"
+            held[_ALIASES.get(option.name, option.name)] = option.value or "1"
         if shared:
             common.pop("name", None)  # fio ignores it there
         else:
