@@ -120,9 +120,9 @@ def _name_of(one: Judged) -> str:
     return one.ran.name if one.study.startswith(one.ran.name) else one.study
 
 
-def _further(one: Judged) -> str:
-    """Return what a further trial's name has more than its study's."""
-    return one.study.removeprefix(_name_of(one)).strip("-")
+def further_of(study: Study, name: str) -> str:
+    """Return what the name of a further trial has more than its study's; "" for the first trial."""
+    return name.removeprefix(study.name).strip("-") if name.startswith(study.name) else ""
 
 
 def _question(group: Sequence[Judged], answers: Mapping[str, str], sources: _Sources) -> str:
@@ -137,14 +137,15 @@ def _question(group: Sequence[Judged], answers: Mapping[str, str], sources: _Sou
     more = len({one.held.claim.text for one in group}) - 1
     published = shown.held.claim.text + (f", and {more} more" if more else "")
     published += f" ({sources.numbers(one.held for one in group)})"
-    question = first.ran.question.removesuffix(f" ({_further(first)})")
     others = ", ".join(
-        f"[{_further(one) or 'first'}]({_page(one.study)})"
+        f"[{further_of(one.ran, one.study) or 'first'}]({_page(one.study)})"
         for one in reversed(trials.values())
         if one is not first
     )
     row = table_row(published, answers[first.study], first.where, _counted(_once(group)))
-    return f"| [{escaped(question)}]({_page(first.study)}){f'; also {others}' if others else ''} {row}"
+    return (
+        f"| [{escaped(first.ran.question)}]({_page(first.study)}){f'; also {others}' if others else ''} {row}"
+    )
 
 
 class _Sources:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
 
-from generators.claims_page import Judged, alike, found, merged, reasons, sources_of
+from generators.claims_page import Judged, alike, found, further_of, merged, reasons, sources_of
 from iotrial.knobs.declaration import Safety
 from iotrial.report.blocks import Table, View
 from iotrial.report.claims import Outcome
@@ -367,7 +367,7 @@ def question_of(study: Study, name: str) -> str:
     """
     known = study.name in catalogue.names() and study.origin == study.name
     question = catalogue.find(study.name).question if known else study.question
-    further = name.removeprefix(study.name).strip("-") if name.startswith(study.name) else ""
+    further = further_of(study, name)
     return f"{question} ({further})" if further else question
 
 

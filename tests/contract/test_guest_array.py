@@ -271,7 +271,7 @@ def test_an_array_is_made_without_its_last_disk_where_its_level_does_without(con
 
 
 def _read_by_disks(context: RunContext) -> int:
-    """Read 240 KiB of the array past the page cache; return the KiB that its disks were asked for."""
+    """Read 240 KiB of the array past the page cache; return the KiB that were read from its disks."""
     names = ("vda", "vdb", "vdc", "vdd")
     before = [int(context.target.read(f"/sys/block/{name}/stat").split()[2]) for name in names]
     argv = ["dd", "if=/dev/md0", "of=/dev/null", "iflag=direct", "bs=4k", "count=60"]
@@ -296,3 +296,5 @@ def test_a_cold_array_keeps_no_stripes(context: RunContext) -> None:
     turn(context, "raid.state", "whole")
     cache.prepare(context, "cold-files")
     assert _read_by_disks(context) == _read_by_disks(context) == 240
+    turn(context, "raid.level", "raid1")
+    cache.prepare(context, "cold-files")  # it has no stripe cache

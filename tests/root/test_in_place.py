@@ -353,19 +353,8 @@ def test_levels_may_write_to_the_folder_too(state: Path, mounted: Path) -> None:
     assert sizes['cp f001 "{out}/copy"'] == (mounted / "f001").stat().st_size
     assert 16000 < sizes['gzip -1 < f001 > "{out}/copy"'] < (mounted / "f001").stat().st_size + 1000
     attempt(
-        "-L",
-        "to",
-        "{out}/a,{out}/b",
-        "--in",
-        str(mounted),
-        "--blocks",
-        "2",
-        "--no-stop",
-        "--",
-        "cp",
-        "f001",
-        "{to}",
-    )
+        "-L", "to", "{out}/a,{out}/b", "--in", str(mounted), "--blocks", "2", "--no-stop", "--", "cp", "f001", "{to}",
+    )  # fmt: skip
     assert all(run["responses"]["out_files"] == 1 for run in stored_runs(state))
     assert contents(mounted) == held
 

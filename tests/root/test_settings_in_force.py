@@ -118,16 +118,16 @@ def test_without_another_program_nothing_is_void(state: Path, mounted: Path) -> 
     assert shown_commit(mounted) == "commit=17"
 
 
-def test_the_neutral_mount_on_which_files_are_read_at_the_end_is_nobody_elses(
+def test_the_neutral_mount_at_the_end_is_not_reported_as_a_foreign_change(
     state: Path, tmp_path: Path
 ) -> None:
-    """Without requests to be counted, reading the files is what comes after the last run."""
+    """Files are verified on a neutral mount, here right after the last run: no requests are to be counted."""
     study = write_study(
         tmp_path,
         """
         [study]
         name = "neutral"
-        question = "Is the neutral mount taken for another program's?"
+        question = "Does commit= change the time of a read?"
         account = false
         [budget]
         blocks = 2

@@ -31,8 +31,8 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
 )
 #: all disks present, or created without the last one
 STATES = ("whole", "degraded")
-#: the module whose arrays have a stripe cache, and its least size in stripes
-STRIPED, LEAST_STRIPES = "raid456", 17
+#: the least size of the stripe cache that raid4, raid5 and raid6 have, in stripes
+LEAST_STRIPES = 17
 #: left free at the end of each disk under the device mapper
 _ALIGNED_SECTORS = 2048
 
@@ -212,10 +212,11 @@ class ArrayPlace(DiskPlace):
 
         The stripes that stay at its least size then hold the end of the array, which is read for this.
         """
-        if self._made_by != "md" or LEVELS[self.found("level")].module != STRIPED:
-            return
         path = self.file("stripe_cache_size")
-        size, last = self.target.read(path), int(self.target.read(f"/sys/block/{ARRAY}/size")) // 2048 - 1
+        size = self.target.read_or_none(path)  # other arrays have none
+        if size is None:
+            return
+        last = int(self.target.read(f"/sys/block/{ARRAY}/size")) // 2048 - 1
         self.target.write(path, str(LEAST_STRIPES))
         self._run(
             ["dd", f"if=/dev/{ARRAY}", "of=/dev/null", "iflag=direct", "bs=1M", "count=1", f"skip={last}"]
