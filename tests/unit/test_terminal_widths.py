@@ -28,6 +28,11 @@ VERBS = {
     "plan": ["plan", "files/permissions", "--lab", "directory"],
     "report": ["report", str(CATALOGUE / "system" / "screen-follow-up.iotrial")],
     "report matrix": ["report", str(CATALOGUE / "matrix" / "iozone.iotrial")],
+    "report full": ["report", "--full", str(CATALOGUE / "mount" / "atime.iotrial")],
+    "compare": ["compare", *(str(CATALOGUE / "block" / f"scheduler{part}.iotrial") for part in ("", "-ssd"))],
+    "knobs": ["knobs"],
+    "knobs of studies": ["knobs", "--all"],
+    "doctor": ["doctor", "--no-aa"],
 }
 #: variables that would decide the width, the colours or the encoding
 DECIDING = {

@@ -92,7 +92,7 @@ def gathered(refs: Sequence[str]) -> tuple[list[Analysed], dict[str, str]]:
         _refuse_twice(refs, files, store)
         for number, ref in enumerate(refs, start=1):
             if sys.stderr.isatty():
-                tell(f"analysing {escape(ref)} ({number} of {share})", err=True)
+                tell(f"analysing {escape(Path(ref).name)} ({number} of {share})", err=True)
             if ref in files:
                 path = Path(ref).expanduser()
                 one = packed_summary(path, share=share)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import textwrap
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
@@ -117,7 +118,6 @@ def _with_noise(
 # (schemas/doctor.schema.json).
 
 
-WIDTH = 80
 _INDENT = 9
 
 
@@ -146,7 +146,7 @@ class Examined(JsonDocument, frozen=True):
 
 
 def doctor_lines(found: Examination) -> Iterator[str]:
-    """Format the examination as lines of at most 80 columns."""
+    """Format the examination as lines of at most 80 columns, fewer on a narrower terminal."""
     machine = found.machine
     words = [str(machine[key]) for key in ("processor", "system") if key in machine]
     yield from _wrapped("", ", ".join(escape(word) for word in words) or "this machine", indent=0)
@@ -173,8 +173,13 @@ def _finding(finding: Finding) -> Iterator[str]:
 
 def _wrapped(head: str, text: str, *, indent: int) -> list[str]:
     return textwrap.wrap(
-        text, WIDTH, initial_indent=head, subsequent_indent=" " * indent, break_on_hyphens=False
+        text, _width(), initial_indent=head, subsequent_indent=" " * indent, break_on_hyphens=False
     ) or [head.rstrip()]
+
+
+def _width() -> int:
+    """Columns of the lines: 80, or what a narrower terminal has."""
+    return min(80, shutil.get_terminal_size().columns)
 
 
 def _noise(noise: NoiseFloor) -> Iterator[str]:
@@ -187,20 +192,26 @@ def _noise(noise: NoiseFloor) -> Iterator[str]:
         indent=0,
     )
     yield ""
-    heads = [_horizon(one.seconds) for one in noise.workloads[0].resolvable]
-    yield f"{'':<18}{'blocks':>7}{'a block':>10}{'scatter':>10}" + "".join(f"{head:>10}" for head in heads)
-    for workload in noise.workloads:
-        yield _workload(workload)
+    heads = [
+        "",
+        "blocks",
+        "a block",
+        "scatter",
+        *(_horizon(one.seconds) for one in noise.workloads[0].resolvable),
+    ]
+    rows = [heads, *map(_workload, noise.workloads)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    gap = " " * (3 if sum(widths) + 3 * len(widths) <= _width() else 1)
+    for name, *cells in rows:
+        yield gap.join([f"{name:<{widths[0]}}", *map(str.rjust, cells, widths[1:])])
 
 
-def _workload(noise: WorkloadNoise) -> str:
+def _workload(noise: WorkloadNoise) -> list[str]:
     block = "?" if noise.block_s is None else format_duration(noise.block_s)
     scatter = "?" if noise.scatter is None else percent(noise.scatter.sd)
     cells = [one.margin for one in noise.resolvable]
     texts = ["none" if cell is None else percent(cell) if cell < 10 else "> 1000 %" for cell in cells]
-    return f"{escape(noise.workload):<18}{noise.blocks:>7}{block:>10}{scatter:>10}" + "".join(
-        f"{text:>10}" for text in texts
-    )
+    return [escape(noise.workload), str(noise.blocks), block, scatter, *texts]
 
 
 def _horizon(seconds: float) -> str:

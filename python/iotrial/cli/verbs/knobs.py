@@ -110,7 +110,8 @@ def _list_settings(folder: str, place: InPlace, settings: list[Accepted]) -> Non
         tell(f"{'':<{width}}  {one.safety}: {one.consequence}", fold=width + 2)
     tell(
         f"\n{_ENV:<{width}}  an environment variable of the command: any text\n"
-        f"{'-L NAME A,B':<{width}}  a word of the command, written {{NAME}} there: any text"
+        f"{'-L NAME A,B':<{width}}  a word of the command, written {{NAME}} there: any text",
+        fold=width + 2,
     )
 
 
