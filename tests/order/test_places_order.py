@@ -167,7 +167,7 @@ def test_a_file_system_that_is_a_whole_plot_is_made_once_a_stretch_on_every_plac
         place = run.arm.treatment["device"]
         formats = [f["argv"] for verb, f in probe.calls if verb == "run" and f["argv"][0].startswith("mkfs.")]
         assert all(argv[-1] == f"/dev/{session.places[place].device}" for argv in formats)
-        made[run.stretch, place] = made.get((run.stretch, place), 0) + len(formats)
+        made[run.plot, place] = made.get((run.plot, place), 0) + len(formats)
     assert set(made.values()) == {1}
     assert len(made) == 2 * 3  # two levels and the copy of the reference's stretch, on two places
 

@@ -362,7 +362,7 @@ def formats_by_run(opened: Any, text: str, blocks: int) -> list[tuple[int | None
                 f["argv"][0] for verb, f in probe.calls if verb == "run" and f["argv"][0].startswith("mkfs.")
             ]
             assert set(made) <= {f"mkfs.{run.arm.treatment['mkfs']}"}
-            found.append((run.stretch, len(made)))
+            found.append((run.plot, len(made)))
     return found
 
 

@@ -72,7 +72,7 @@ def simulated(plan: Plan, rng: Rng) -> Responses:
         runs = []
         for run in block.runs:
             acts = sum(EFFECTS.get(f, 0.0) for f, label in run.arm.treatment.items() if label == last[f])
-            shared = 0.0 if run.stretch is None else luck[run.stretch]
+            shared = 0.0 if run.plot is None else luck[run.plot]
             log_y = next(noise) + acts + INJECTED * run.arm.stretched + shared
             values = {"wall": math.exp(log_y)}
             runs.append(

@@ -121,7 +121,7 @@ def simulated(
                     responses={
                         "wall": math.exp(
                             level
-                            + stretches[run.stretch or 0]
+                            + stretches[run.plot or 0]
                             + log_time({**run.arm.treatment, **condition.levels})
                             + rng.normal(0, sd)
                             + math.log(ratio) * run.arm.stretched

@@ -219,7 +219,7 @@ class TestWholePlots:
             block = self.PLAN.block(self.CONDITION, index)
             by_stretch: dict[int | None, list[str]] = {}
             for run in block.runs:
-                by_stretch.setdefault(run.stretch, []).append(run.arm.treatment["mkfs"])
+                by_stretch.setdefault(run.plot, []).append(run.arm.treatment["mkfs"])
             assert list(by_stretch) == list(range(len(by_stretch)))
             assert all(len(set(levels)) == 1 for levels in by_stretch.values())
             counts = Counter(run.arm.name for run in block.runs)
@@ -227,17 +227,17 @@ class TestWholePlots:
 
     def test_the_copy_is_a_stretch_of_the_same_shape_in_even_blocks(self) -> None:
         runs = self.PLAN.block(self.CONDITION, 2).runs
-        shapes = Counter(run.stretch for run in runs)
+        shapes = Counter(run.plot for run in runs)
         assert sorted(shapes.values()) == [8, 8, 8, 8]
         copies = [run for run in runs if run.arm.kind is ArmKind.NEGATIVE]
-        assert len({run.stretch for run in copies}) == 1
+        assert len({run.plot for run in copies}) == 1
         assert {run.arm.treatment["mkfs"] for run in copies} == {"x"}
         assert not any(run.arm.kind is ArmKind.POSITIVE for run in runs)
 
     def test_every_stretch_holds_a_stretched_arm_in_odd_blocks(self) -> None:
         runs = self.PLAN.block(self.CONDITION, 3).runs
         positive = [run for run in runs if run.arm.kind is ArmKind.POSITIVE]
-        assert Counter(run.stretch for run in positive) == {0: 4, 1: 4, 2: 4}
+        assert Counter(run.plot for run in positive) == {0: 4, 1: 4, 2: 4}
         assert all(run.arm.stretched and run.arm.treatment["mode"] == "off" for run in positive)
         assert not any(run.arm.kind is ArmKind.NEGATIVE for run in runs)
 
@@ -288,7 +288,7 @@ class TestWholePlots:
         assert len(plan.treatments) == 2 * 12
         runs = plan.block(plan.conditions[0], 0).runs
         assert len(runs) == 24
-        assert {run.stretch for run in runs} == {0, 1}
+        assert {run.plot for run in runs} == {0, 1}
 
 
 def test_conditions_are_no_part_of_a_design() -> None:

@@ -42,7 +42,7 @@ operations = ["open", "read-to-end", "close"]
 def test_shares_are_those_of_extents_beyond_one_a_file() -> None:
     # (extents - files) / extents for 20 files: 21 are 4.8 %, 40 are 50 %, 2,000 are 99 %, 20,000 are 99.9 %
     resolved = resolve(study("file.fragmentation", "0 %", "5 %", "50%", "99 %", "99.9 %"), root=True)
-    found = [turns[0].value for turns in resolved.turns.values()]
+    found = [settings[0].value for settings in resolved.settings.values()]
     assert found == ["0 %", "5 %", "50 %", "99 %", "99.9 %"]
 
 

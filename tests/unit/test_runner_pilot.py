@@ -47,14 +47,14 @@ def test_every_arm_of_a_pilot_is_the_reference_and_conditions_stay(study: str) -
     plan = Plan(resolved.study, "0" * 32)
     blind = blinded(resolved)
     for condition in plan.conditions:
-        wanted = resolved.turns_of(condition, plan.reference)
-        assert any(resolved.turns_of(condition, arm) != wanted for arm in plan.treatments)
+        wanted = resolved.settings_of(condition, plan.reference)
+        assert any(resolved.settings_of(condition, arm) != wanted for arm in plan.treatments)
         for arm in plan.arms(controls=True):
-            assert blind.turns_of(condition, arm) == wanted
+            assert blind.settings_of(condition, arm) == wanted
     for factor in resolved.study.factors:
         if factor.role is Role.CONDITION:
             for level in factor.levels:
-                assert blind.turns[factor.name, level.label] == resolved.turns[factor.name, level.label]
+                assert blind.settings[factor.name, level.label] == resolved.settings[factor.name, level.label]
 
 
 def test_a_level_is_the_mean_of_the_arms_that_share_it() -> None:
@@ -119,7 +119,7 @@ def test_what_a_stretch_has_in_common_scatters_between_stretches_only() -> None:
         common: dict[int | None, float] = {}
         runs = []
         for planned in plan.block(condition, index).runs:
-            level = common.setdefault(planned.stretch, float(rng.normal(scale=0.5)))
+            level = common.setdefault(planned.plot, float(rng.normal(scale=0.5)))
             wall = math.exp(level + float(rng.normal(scale=0.01)))
             runs.append(
                 Observation(

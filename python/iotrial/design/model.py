@@ -47,8 +47,8 @@ class Term:
 
     ``factor`` is a factor's name, or two names joined by ``:`` for an interaction; likewise ``level`` and ``reference``.
     An interaction is half the difference of one factor's effects at the two levels of the other. ``aliases`` are other
-    interactions that this design cannot separate from it, with their signs (``-a:b``). ``whole``: all arms of a stretch
-    share its level, so it has one value per block; other terms have one for each repeat in the stretches.
+    interactions that this design cannot separate from it, with their signs (``-a:b``). ``whole``: all arms of a plot
+    share its level, so it has one value per block; other terms have one for each repeat in the plots.
     """
 
     kind: TermKind
@@ -78,14 +78,14 @@ class Condition:
 class PlannedRun:
     """One slot of a block. ``files`` are the pool indices of this run's files (None if every arm uses the whole pool).
 
-    ``stretch`` numbers the stretches of the block: segments that share the levels of the whole-plot factors. None if the
+    ``plot`` numbers the plots of the block: segments that share the levels of the whole-plot factors. None if the
     study has no such factor.
     """
 
     slot: int
     arm: Arm
     files: tuple[int, ...] | None
-    stretch: int | None = None
+    plot: int | None = None
 
 
 class Before(StrEnum):
@@ -108,7 +108,7 @@ class WashIn:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Every treatment of one condition in random order: once, or ``repeats`` times in each stretch of a study with whole
+    """Every treatment of one condition in random order: once, or ``repeats`` times in each plot of a study with whole
     plots. ``index`` counts from 0 within its condition; ``controls``: the block has control arms; ``after_itself``: the slots
     of the runs that an unmeasured run of the same arm precedes, unless there is a wash-in."""
 

@@ -6,9 +6,9 @@ block) is drawn independently of all others and of the past, uniformly over the 
 analysis rests on this draw alone. The files of each arm are also drawn at random in every block, so that their location on
 disk cannot be mistaken for an effect.
 
-A study with whole-plot factors has blocks of stretches, one for each combination of their levels, in random order. In each
-stretch the other treatments run ``repeats`` times, in a new random order each time. Every even block has one extra stretch,
-a copy of the reference's (negative control); in every odd block each stretch has one extra arm (positive control).
+A study with whole-plot factors has blocks of plots, one for each combination of their levels, in random order. In each
+plot the other treatments run ``repeats`` times, in a new random order each time. Every even block has one extra plot,
+a copy of the reference's (negative control); in every odd block each plot has one extra arm (positive control).
 
 To see what a switch costs, each level must also run just after itself. The copy and the border between two blocks do that
 for the reference. With two arms, the slowed-down run is of the other arm. With more, an unmeasured run of the same arm comes
@@ -41,7 +41,7 @@ CONTROLS_FIRST = 24
 #: number of first blocks in which half of the arms run just after themselves, so that this is soon known of each
 _AFTER_ITSELF_SOON = 10
 
-Repeat = tuple[int | None, tuple[Arm, ...]]  # a stretch, and the arms of one of its repeats in run order
+Repeat = tuple[int | None, tuple[Arm, ...]]  # a plot, and the arms of one of its repeats in run order
 
 
 class Plan:
@@ -122,14 +122,14 @@ class Plan:
         copies = self._negative_arms()
         share = 1.0 / len(copies)
         negative = {copy.name: share for copy in copies}
-        originals = self._made.stretches[self._reference_stretch]
+        originals = self._made.plots[self._reference_plot]
         negative |= (
             {arm.name: -share for arm in originals} if self.whole_plots else {self.reference.name: -1.0}
         )
-        share = 1.0 / len(self._made.stretches) if self.whole_plots else 1.0
+        share = 1.0 / len(self._made.plots) if self.whole_plots else 1.0
         positive: dict[str, float] = {}
-        for stretch in range(len(self._made.stretches) if self.whole_plots else 1):
-            base = self._base(stretch) if self.whole_plots else self._slowed
+        for plot in range(len(self._made.plots) if self.whole_plots else 1):
+            base = self._base(plot) if self.whole_plots else self._slowed
             positive |= {self._positive_arm(base).name: share, base.name: -share}
         return {ArmKind.NEGATIVE: negative, ArmKind.POSITIVE: positive}
 
@@ -162,8 +162,8 @@ class Plan:
     @functools.cached_property
     def _with_controls(self) -> tuple[Arm, ...]:
         if self.whole_plots:
-            stretches = range(len(self._made.stretches))
-            positive = tuple(self._positive_arm(self._base(stretch)) for stretch in stretches)
+            plots = range(len(self._made.plots))
+            positive = tuple(self._positive_arm(self._base(plot)) for plot in plots)
             return (*self.treatments, *self._negative_arms(), *positive)
         return (*self.treatments, *self._negative_arms(), self._positive_arm(self._slowed))
 
@@ -175,8 +175,8 @@ class Plan:
         return self.reference
 
     def _negative_arms(self) -> tuple[Arm, ...]:
-        """Return the copy of the reference; in a study with whole plots, copies of every arm of its stretch."""
-        originals = self._made.stretches[self._reference_stretch] if self.whole_plots else (self.reference,)
+        """Return the copy of the reference; in a study with whole plots, copies of every arm of its plot."""
+        originals = self._made.plots[self._reference_plot] if self.whole_plots else (self.reference,)
         if len(originals) == 1:
             return (Arm(NEGATIVE_ARM, ArmKind.NEGATIVE, originals[0].treatment),)
         return tuple(
@@ -185,18 +185,16 @@ class Plan:
         )
 
     def _positive_arm(self, base: Arm) -> Arm:
-        name = POSITIVE_ARM if len(self._made.stretches) == 1 else f"{POSITIVE_ARM}+{base.name}"
+        name = POSITIVE_ARM if len(self._made.plots) == 1 else f"{POSITIVE_ARM}+{base.name}"
         return Arm(name, ArmKind.POSITIVE, base.treatment, stretched=True)
 
     @property
-    def _reference_stretch(self) -> int:
-        return next(i for i, stretch in enumerate(self._made.stretches) if self.reference in stretch)
+    def _reference_plot(self) -> int:
+        return next(i for i, plot in enumerate(self._made.plots) if self.reference in plot)
 
-    def _base(self, stretch: int) -> Arm:
-        """Return the arm of a stretch at the position that the reference has in its own stretch."""
-        return self._made.stretches[stretch][
-            self._made.stretches[self._reference_stretch].index(self.reference)
-        ]
+    def _base(self, plot: int) -> Arm:
+        """Return the arm of a plot at the position that the reference has in its own plot."""
+        return self._made.plots[plot][self._made.plots[self._reference_plot].index(self.reference)]
 
     def pool_size(self, workload: Workload) -> int:
         """Return how many files the workload needs for its runs to draw from."""
@@ -208,7 +206,7 @@ class Plan:
         if not self.whole_plots:
             return len(self.arms(controls=True))
         alone = self.controls and not self._made.control_columns
-        return len(self._made.stretches[0]) + alone
+        return len(self._made.plots[0]) + alone
 
     def block(self, condition: Condition, index: int, inside: Collection[str] | None = None) -> Block:
         """Return block ``index`` (from 0) of a condition. The first blocks and those of even index include control arms.
@@ -216,10 +214,10 @@ class Plan:
         ``inside`` names the arms that are still in a race; the controls stay.
         """
         runs: list[PlannedRun] = []
-        for number, (stretch, arms) in enumerate(self._repeats(condition, index, inside)):
-            files = self._files(condition, index, arms, () if stretch is None else (number,))
+        for number, (plot, arms) in enumerate(self._repeats(condition, index, inside)):
+            files = self._files(condition, index, arms, () if plot is None else (number,))
             for arm in arms:
-                runs.append(PlannedRun(len(runs), arm, files[arm.name], stretch))
+                runs.append(PlannedRun(len(runs), arm, files[arm.name], plot))
         controls = any(run.arm.of_control for run in runs)
         return Block(condition, index, controls, tuple(runs), self._after_themselves(condition, index, runs))
 
@@ -229,12 +227,12 @@ class Plan:
         """Return the unmeasured run before a run of block ``index``, and whether it has another level than that run.
 
         It is never slowed down, and works on the files of the run that follows. In a study with whole plots the reference is
-        the arm of the run's own stretch that corresponds to it. For ``DRAWN`` a coin decides between the run's own level and
+        the arm of the run's own plot that corresponds to it. For ``DRAWN`` a coin decides between the run's own level and
         another one: the reference, or any treatment before the reference and its copies.
         """
         own, reference = replace(run.arm, stretched=False), self.reference
-        if self.whole_plots and (stretch := self._own_stretch(run.arm)) is not None:
-            reference = self._base(stretch)
+        if self.whole_plots and (plot := self._own_plot(run.arm)) is not None:
+            reference = self._base(plot)
         arm = reference if wash_in.before is Before.REFERENCE else own
         other = False
         if wash_in.before is Before.DRAWN:
@@ -281,10 +279,10 @@ class Plan:
         """Return whether block ``index`` has what not every block needs: controls, and a run that repeats."""
         return index < self.controls_first or index % 2 == 0
 
-    def _own_stretch(self, arm: Arm) -> int | None:
-        """Return the stretch of an arm; None for a copy, which belongs to the reference's."""
-        for number, stretch in enumerate(self._made.stretches):
-            if arm in stretch or arm == self._positive_arm(self._base(number)):
+    def _own_plot(self, arm: Arm) -> int | None:
+        """Return the plot of an arm; None for a copy, which belongs to the reference's."""
+        for number, plot in enumerate(self._made.plots):
+            if arm in plot or arm == self._positive_arm(self._base(number)):
                 return number
         return None
 
@@ -310,16 +308,16 @@ class Plan:
             if inside is not None:
                 arms = tuple(arm for arm in arms if arm.of_control or arm.name in inside)
             return [(None, self._permuted(arms, "order", condition.key, index))]
-        stretches = [list(stretch) for stretch in self._made.stretches]
+        plots = [list(plot) for plot in self._made.plots]
         if self.controls and not self._made.control_columns:
             if index % 2 == 0:
-                stretches.append(list(self._negative_arms()))
+                plots.append(list(self._negative_arms()))
             else:
-                for number, stretch in enumerate(stretches):
-                    stretch.append(self._positive_arm(self._base(number)))
-        order = Stream(self.seed, "stretches", condition.key, index).permutation(len(stretches))
+                for number, plot in enumerate(plots):
+                    plot.append(self._positive_arm(self._base(number)))
+        order = Stream(self.seed, "stretches", condition.key, index).permutation(len(plots))
         return [
-            (place, self._permuted(stretches[which], "order", condition.key, index, place, repeat))
+            (place, self._permuted(plots[which], "order", condition.key, index, place, repeat))
             for place, which in enumerate(order)
             for repeat in range(self.study.design.repeats)
         ]

@@ -28,12 +28,12 @@ MAX_ARMS = 1024  # per block: a larger block would not be short in time
 class Treatments:
     """The treatments of a study.
 
-    ``stretches`` holds the treatments by combination of the whole-plot factors (one if there are none), all of the same
+    ``plots`` holds the treatments by combination of the whole-plot factors (one if there are none), all of the same
     length. ``column_controls`` are the control contrasts by kind; with ``control_columns`` they cover all arms.
     ``design_rows`` are the coded rows of a screening design in stored form.
     """
 
-    stretches: tuple[tuple[Arm, ...], ...]
+    plots: tuple[tuple[Arm, ...], ...]
     reference: Arm
     terms: tuple[Term, ...]
     control_columns: bool
@@ -42,8 +42,8 @@ class Treatments:
 
     @property
     def arms(self) -> tuple[Arm, ...]:
-        """All treatment arms, stretch by stretch."""
-        return tuple(itertools.chain.from_iterable(self.stretches))
+        """All treatment arms, plot by plot."""
+        return tuple(itertools.chain.from_iterable(self.plots))
 
 
 def treatments(study: Study, *, controls: bool, design_rows: Sequence[str] = ()) -> Treatments:
@@ -55,23 +55,23 @@ def treatments(study: Study, *, controls: bool, design_rows: Sequence[str] = ())
     whole = [factor for factor in factors if factor.whole_plot]
     sub = [factor for factor in factors if not factor.whole_plot]
     rows, screen = _rows(study, sub, design_rows, controls=controls)
-    stretches_wanted = math.prod(len(factor.levels) for factor in whole)
-    count = stretches_wanted * len(rows) * (study.design.repeats if whole else 1)
+    plots_wanted = math.prod(len(factor.levels) for factor in whole)
+    count = plots_wanted * len(rows) * (study.design.repeats if whole else 1)
     if count > MAX_ARMS:
         raise RequestError(
             f"study {study.name}: its treatments make blocks of {count:,} arms, the maximum is {MAX_ARMS:,}",
             hint='choose fewer levels with --set, or a [design] of kind "fractional" or "plackett-burman"',
         )
     combinations = list(itertools.product(*([level.label for level in f.levels] for f in whole)))
-    stretches = tuple(
+    plots = tuple(
         tuple(_arm(factors, whole, sub, combination, row, number, screen) for number, row in enumerate(rows))
         for combination in combinations
     )
-    arms = tuple(itertools.chain.from_iterable(stretches))
+    arms = tuple(itertools.chain.from_iterable(plots))
     column_controls = _control_weights(arms, rows, screen) if screen is not None and controls else {}
     terms = _terms(study, whole, sub, arms, rows, screen, list(column_controls.values()))
     found = Treatments(
-        stretches=stretches,
+        plots=plots,
         reference=_reference(factors, arms),
         terms=terms,
         control_columns=screen is not None and controls,
@@ -167,14 +167,14 @@ def _control_weights(
     arms: Sequence[Arm], rows: Sequence[tuple[str, ...]], screen: Screen
 ) -> dict[ArmKind, dict[str, float]]:
     return {
-        kind: _named(arms, _in_stretches(screen.weights[column], len(arms) // len(rows)))
+        kind: _named(arms, _over_plots(screen.weights[column], len(arms) // len(rows)))
         for kind, column in ((ArmKind.POSITIVE, -2), (ArmKind.NEGATIVE, -1))
     }
 
 
-def _in_stretches(weights: Sequence[float], stretches: int) -> list[float]:
-    """Return weights of the mean over the stretches, from those of one."""
-    return [weight / stretches for weight in weights] * stretches
+def _over_plots(weights: Sequence[float], plots: int) -> list[float]:
+    """Return weights of the mean over the plots, from those of one."""
+    return [weight / plots for weight in weights] * plots
 
 
 def _terms(
@@ -188,12 +188,12 @@ def _terms(
 ) -> tuple[Term, ...]:
     if study.design.kind is DesignKind.CONFIRM:
         return confirming_terms(study.treatment_factors[0], arms)
-    stretches = len(arms) // len(rows)
+    plots = len(arms) // len(rows)
     found: list[Term] = []
     for factor in study.treatment_factors:
         if screen is not None and not factor.whole_plot:
             low, _, high = _ordered(study, factor)
-            weights = _in_stretches(screen.weights[list(sub).index(factor)], stretches)
+            weights = _over_plots(screen.weights[list(sub).index(factor)], plots)
             found.append(Term(TermKind.MAIN, factor.name, high, low, _named(arms, weights)))
             continue
         for level in factor.levels:

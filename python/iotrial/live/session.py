@@ -74,28 +74,28 @@ class LiveSession(Session):
         self._open_places()
         (place,) = self.places.values()
         self.context_in_use = self.context(place)
-        turns = [turn for group in self.resolved.turns.values() for turn in group]
+        settings = [setting for group in self.resolved.settings.values() for setting in group]
         # the scheduler is recorded last, and so undone first: a change of it changes other settings of the queue
-        for turn in sorted(turns, key=lambda turn: turn.knob.name == BlockScheduler.name):
-            turn.knob.prepare(self.context_in_use, turn.setting, turn.values)
+        for setting in sorted(settings, key=lambda setting: setting.knob.name == BlockScheduler.name):
+            setting.knob.prepare(self.context_in_use, setting.declared, setting.values)
         for factor in self.plan.study.treatment_factors:
-            for turn in self.resolved.turns[factor.name, factor.reference]:
-                self._check_today(turn)
+            for setting in self.resolved.settings[factor.name, factor.reference]:
+                self._check_today(setting)
 
-    def _check_today(self, turn: KnobSetting) -> None:
+    def _check_today(self, setting: KnobSetting) -> None:
         """Raise RequestError if the reference of a factor is not today's setting."""
-        if isinstance(turn.knob, MountOption):
-            if turn.value != "default":
+        if isinstance(setting.knob, MountOption):
+            if setting.value != "default":
                 raise RequestError(
-                    f'knob {turn.knob.name}: the reference is {turn.value}, expected "default", today\'s option',
+                    f'knob {setting.knob.name}: the reference is {setting.value}, expected "default", today\'s option',
                     hint="name default first, or leave it out",
                 )
             return
-        found = turn.read(self.context_in_use)
-        if found != turn.value:
+        found = setting.read(self.context_in_use)
+        if found != setting.value:
             raise RequestError(
-                f"{turn.knob.name} on {turn.knob.where(self.context_in_use, turn.setting)}: today's setting is "
-                f'"{found}", but the trial compares with "{turn.value}"',
+                f"{setting.knob.name} on {setting.knob.where(self.context_in_use, setting.declared)}: today's setting is "
+                f'"{found}", but the trial compares with "{setting.value}"',
                 hint="today's setting must be the reference: start a new trial, or set it back",
             )
 
@@ -132,20 +132,23 @@ class LiveSession(Session):
             self.settings.check_in_force("since they were set")
         if arm is self.plan.reference or not stays:
             self.to_today()
-        today = set(self.resolved.turns_of(condition, self.plan.reference))
-        turns = [
-            turn
-            for turn in self.resolved.turns_of(condition, arm)
+        today = set(self.resolved.settings_of(condition, self.plan.reference))
+        settings = [
+            setting
+            for setting in self.resolved.settings_of(condition, arm)
             # today's mode of a mount may have a flag more than its level names
-            if turn not in today or not isinstance(turn.knob, MountAtime)
+            if setting not in today or not isinstance(setting.knob, MountAtime)
         ]
-        for turn in sorted(
-            turns,
-            key=lambda turn: (turn.knob.name != BlockScheduler.name, not turn.knob.yields(turn.value)),
+        for setting in sorted(
+            settings,
+            key=lambda setting: (
+                setting.knob.name != BlockScheduler.name,
+                not setting.knob.yields(setting.value),
+            ),
         ):
-            turn.write(self.context_in_use)
+            setting.write(self.context_in_use)
         self.context_in_use.place.settle(always=False, fresh=False)
-        every = self.resolved.turns_of(condition, arm)
-        for turn in every:
-            turn.verify(self.context_in_use)
+        every = self.resolved.settings_of(condition, arm)
+        for setting in every:
+            setting.verify(self.context_in_use)
         self.settings.applied(self.context_in_use, every)

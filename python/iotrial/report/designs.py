@@ -148,7 +148,7 @@ def design_lines(text: Design, *, rows: bool = True) -> Iterator[str]:
 
 
 def whole_plots_in_words(text: Design) -> str:
-    """Describe which factors vary between stretches, and how often the rest is repeated in each."""
+    """Describe which factors vary between plots, and how often the rest is repeated in each."""
     names = joined(map(escape, text.whole_plots))
     again = f", repeated {text.repeats} times in each" if text.repeats > 1 else ""
     return f"whole plots: {names} (one value per segment of a block); the other treatments vary within segments{again}"

@@ -180,7 +180,7 @@ def _one_block(plan: Plan, block: Block) -> Iterator[str]:
     begin = f"  block {block.index + 1} "
     if any(not factor.whole_plot for factor in plan.study.treatment_factors) and plan.whole_plots:
         yield f"{begin}in segments, each with its own {_whole(plan)}:"
-        yield from _stretches(plan, block)
+        yield from _plots(plan, block)
         return
     if not plan.study.design.kind.crossed:
         yield from _rows(plan, block)
@@ -191,11 +191,11 @@ def _one_block(plan: Plan, block: Block) -> Iterator[str]:
     yield from _chips(f"{begin:<{_INDENT}}", chips)
 
 
-def _stretches(plan: Plan, block: Block) -> Iterator[str]:
-    numbers = sorted({run.stretch for run in block.runs if run.stretch is not None})
+def _plots(plan: Plan, block: Block) -> Iterator[str]:
+    numbers = sorted({run.plot for run in block.runs if run.plot is not None})
     whole = [f.name for f in plan.study.treatment_factors if f.whole_plot]
     for number in numbers[:_MOST_STRETCHES]:
-        runs = [run for run in block.runs if run.stretch == number]
+        runs = [run for run in block.runs if run.plot == number]
         level = ", ".join(_cut(runs[0].arm.treatment[name]) for name in whole)
         copy = " (copy)" if all(run.arm.kind is ArmKind.NEGATIVE for run in runs) else ""
         names = [_run(plan, run.arm, without=whole) for run in runs]

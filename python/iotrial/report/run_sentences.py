@@ -26,7 +26,7 @@ from iotrial.stats.model import Diagnostic
 from iotrial.units import format_duration
 
 MOST_NAMED = 5
-_STRETCHES = 10
+_PARTS = 10
 _FEWEST_A_STRETCH = 3
 _TOGETHER = 0.8
 _TIMES = {1: "once", 2: "twice"}
@@ -61,11 +61,11 @@ def least_agreement(treatments: Sequence[ArmSeries]) -> float | None:
     if len(usable) < 2:
         return None
     times = np.concatenate([series.at_s[~series.void] for series in usable])
-    edges = np.quantile(times, np.linspace(0, 1, _STRETCHES + 1)[1:-1])
+    edges = np.quantile(times, np.linspace(0, 1, _PARTS + 1)[1:-1])
     medians = []
     for series in usable:
-        stretch = np.searchsorted(edges, series.at_s[~series.void], side="right")
-        parts = [series.counted[stretch == number] for number in range(_STRETCHES)]
+        part = np.searchsorted(edges, series.at_s[~series.void], side="right")
+        parts = [series.counted[part == number] for number in range(_PARTS)]
         if min(part.size for part in parts) < _FEWEST_A_STRETCH:
             return None
         medians.append([float(np.median(part)) for part in parts])

@@ -202,7 +202,7 @@ class DurabilityPass:
             trial=self._trial,
             waiting=self._signals.waiting,
             logging=logging,
-            machine=MachineSpec.wanted_by(self._resolved.turns_of(condition, planned.arm)),
+            machine=MachineSpec.wanted_by(self._resolved.settings_of(condition, planned.arm)),
         )
         try:
             with self._signals.interruptible():
@@ -223,9 +223,9 @@ class DurabilityPass:
     def _filesystem(self, condition: Condition, possible: Sequence[str]) -> str:
         """Return the file system of a condition; the place's own if no condition chooses one."""
         for factor, label in condition.levels.items():
-            for turn in self._resolved.turns[factor, label]:
-                if turn.knob.name == FILESYSTEM and turn.value in possible:
-                    return turn.value
+            for setting in self._resolved.settings[factor, label]:
+                if setting.knob.name == FILESYSTEM and setting.value in possible:
+                    return setting.value
         return possible[0]
 
     def _recorded(

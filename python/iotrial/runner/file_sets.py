@@ -81,10 +81,10 @@ class FileSets:
     def bytes_needed(self) -> int:
         """Return the disk space that all sets need, at the largest size that a treatment gives them."""
         sizes_bytes = [
-            int(turn.value)
-            for turns in self._resolved.turns.values()
-            for turn in turns
-            if turn.knob.name == "file.size" and turn.role is Role.TREATMENT
+            int(setting.value)
+            for settings in self._resolved.settings.values()
+            for setting in settings
+            if setting.knob.name == "file.size" and setting.role is Role.TREATMENT
         ]
         largest = max(sizes_bytes, default=0)
         sets = {files.name: files for files in map(self.of, self._plan.conditions)}
@@ -128,11 +128,12 @@ class FileSets:
 
     def _size_of(self, condition: Condition, default: int) -> int:
         for factor, label in condition.levels.items():
-            for turn in self._resolved.turns[factor, label]:
-                if turn.knob.name == "file.size":
-                    return int(turn.value)
+            for setting in self._resolved.settings[factor, label]:
+                if setting.knob.name == "file.size":
+                    return int(setting.value)
         return next(
-            (int(turn.value) for turn in self._resolved.pinned if turn.knob.name == "file.size"), default
+            (int(setting.value) for setting in self._resolved.pinned if setting.knob.name == "file.size"),
+            default,
         )
 
     def _writes(self, condition: Condition) -> bool:

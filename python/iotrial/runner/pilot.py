@@ -69,12 +69,12 @@ class Pilot:
 
 def blinded(resolved: Resolved) -> Resolved:
     """Return a copy in which every level of every treatment factor has the reference's values."""
-    turns = dict(resolved.turns)
+    settings = dict(resolved.settings)
     for factor in resolved.study.factors:
         if factor.role is Role.TREATMENT:
             for level in factor.levels:
-                turns[factor.name, level.label] = resolved.turns[factor.name, factor.reference]
-    return replace(resolved, turns=turns)
+                settings[factor.name, level.label] = resolved.settings[factor.name, factor.reference]
+    return replace(resolved, settings=settings)
 
 
 def conduct_pilot(resolved: Resolved, plan: Plan, watcher: Watcher, *, time_s: float, folder: str) -> Pilot:
@@ -150,7 +150,7 @@ def line_of(pilot: Pilot, spec: Spec, condition: Condition) -> Line:
             why = f"equivalence of its {response.statistic} takes at least {least:,} blocks, however small the scatter"
             found.append(Comparison(response.name, None, reason=why))
         elif spec.whole_plots:
-            found += _of_stretches(blocks, spec, response)
+            found += _of_plots(blocks, spec, response)
         else:
             primary = [term for term in spec.terms if term.primary]
             arms = min(arms_of(term.weights) for term in primary)
@@ -168,7 +168,7 @@ def line_of(pilot: Pilot, spec: Spec, condition: Condition) -> Line:
     )
 
 
-def _of_stretches(blocks: list[ObservedBlock], spec: Spec, response: Response) -> list[Comparison]:
+def _of_plots(blocks: list[ObservedBlock], spec: Spec, response: Response) -> list[Comparison]:
     """Compare between and within whole plots, from the same contrasts as the trial will use.
 
     The scatter common to a whole plot counts too, and no difference of two single arms shows it.
@@ -229,11 +229,11 @@ def copies_of(blocks: list[ObservedBlock], spec: Spec, response: Response) -> li
     weights = spec.control_weights.get(ArmKind.POSITIVE, {}) if _in_columns(spec) else {}
     longer = {arm for arm, weight in weights.items() if weight > 0}
     own = any(response in spec.positive_responses(condition) for condition in spec.conditions)
-    stretch = math.log(spec.injected_ratio(response)) if own else 0.0
+    slowdown = math.log(spec.injected_ratio(response)) if own else 0.0
     found = []
     for block in blocks:
         runs = [run for run in block.observations if run.kind is not ArmKind.POSITIVE]
-        values = [(usable(run, response), stretch if run.arm in longer else 0.0) for run in runs]
+        values = [(usable(run, response), slowdown if run.arm in longer else 0.0) for run in runs]
         kept = [value - off for value, off in values if value is not None]
         if len(kept) == len(values):
             found.append(kept)

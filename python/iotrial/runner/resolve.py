@@ -31,7 +31,7 @@ from iotrial.study.disks import described
 from iotrial.study.model import Factor, Holds, Level, Role, Setting, Study
 from iotrial.study.places import CACHE_NEEDS_ROOT, DISK_LABS, GUEST, IN_PLACE, LABS
 
-__all__ = ["KnobSetting", "Resolved", "cache_turn", "disk_bytes", "image_bytes", "resolve"]
+__all__ = ["KnobSetting", "Resolved", "cache_setting", "disk_bytes", "image_bytes", "resolve"]
 
 FILES_FOR_ATIME = 1000
 MODELLED = "in the memory of a process that simulates a disk (FUSE, not mounted)"
@@ -42,22 +42,22 @@ class KnobSetting:
     """One knob to set in a run: canonical ``value``, and ``values`` of all levels of its factor."""
 
     knob: Knob
-    setting: Setting
+    declared: Setting
     value: str
     values: tuple[str, ...]
     role: Role | None
 
     def read(self, context: RunContext) -> str:
         """Return the knob's current value."""
-        return self.knob.read(context, self.setting)
+        return self.knob.read(context, self.declared)
 
     def write(self, context: RunContext) -> None:
         """Set the value. Raises what the knob raises."""
-        self.knob.write(context, self.setting, self.value)
+        self.knob.write(context, self.declared, self.value)
 
     def verify(self, context: RunContext) -> None:
         """Read the value back. Raises KnobError if it was not applied."""
-        self.knob.verify(context, self.setting, self.value)
+        self.knob.verify(context, self.declared, self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,36 +73,36 @@ class Resolved:
     root: bool
     notes: tuple[str, ...]
     changes: tuple[str, ...]
-    turns: Mapping[tuple[str, str], tuple[KnobSetting, ...]]
+    settings: Mapping[tuple[str, str], tuple[KnobSetting, ...]]
     pinned: tuple[KnobSetting, ...]
     sites: tuple[Site, ...]
     needs: Needs | None = None
     #: folder of the user's that is copied into the lab for the work to use
     copy_from: str | None = None
 
-    def turns_of(self, condition: Condition, arm: Arm) -> tuple[KnobSetting, ...]:
+    def settings_of(self, condition: Condition, arm: Arm) -> tuple[KnobSetting, ...]:
         """Return every knob setting of a run in the order of stages."""
         found = list(self.pinned)
         for factor, label in (*condition.levels.items(), *arm.treatment.items()):
-            found.extend(self.turns[factor, label])
-        if not any(turn.knob.name == "cache.state" for turn in found):
+            found.extend(self.settings[factor, label])
+        if not any(setting.knob.name == "cache.state" for setting in found):
             state = self.study.workload(condition.workload).cache
             if state is not None:
-                found.append(cache_turn(cache.resolve(state, self.lab)))
-        return tuple(sorted(found, key=lambda turn: (turn.knob.stage, turn.knob.rank)))
+                found.append(cache_setting(cache.resolve(state, self.lab)))
+        return tuple(sorted(found, key=lambda setting: (setting.knob.stage, setting.knob.rank)))
 
-    def treatment_stages(self, *, within_stretches: bool = False) -> frozenset[Stage]:
-        """Return the stages at which treatments act; ``within_stretches``: only of those that vary from run to run."""
-        whole = {factor.name for factor in self.study.factors if factor.whole_plot and within_stretches}
+    def treatment_stages(self, *, within_plots: bool = False) -> frozenset[Stage]:
+        """Return the stages at which treatments act; ``within_plots``: only of those that vary from run to run."""
+        whole = {factor.name for factor in self.study.factors if factor.whole_plot and within_plots}
         return frozenset(
-            turn.knob.stage
-            for (factor, _), turns in self.turns.items()
-            for turn in turns
-            if turn.role is Role.TREATMENT and factor not in whole
+            setting.knob.stage
+            for (factor, _), settings in self.settings.items()
+            for setting in settings
+            if setting.role is Role.TREATMENT and factor not in whole
         )
 
 
-def cache_turn(state: str) -> KnobSetting:
+def cache_setting(state: str) -> KnobSetting:
     """Return the setting that pins a workload's own cache state."""
     return KnobSetting(registry.knob("cache.state"), Setting("cache.state", state), state, (state,), None)
 
@@ -139,18 +139,18 @@ def resolve(
     notes += missing
     sites = sites_of(study, kind, located or {}, consent)
     kind = lab_of(sites, kind)
-    turns = {
-        (factor.name, level.label): _turns(factor, level, kind)
+    settings = {
+        (factor.name, level.label): _settings(factor, level, kind)
         for factor in study.factors
         for level in factor.levels
     }
     pinned = tuple(_pin(setting, kind) for setting in study.fixed)
-    every = [turn for group in turns.values() for turn in group] + list(pinned)
-    for turn in every:
+    every = [setting for group in settings.values() for setting in group] + list(pinned)
+    for setting in every:
         refusals.check_requirement(
-            study, turn.setting, turn.knob.requires(turn.setting), kind, means, root=root
+            study, setting.declared, setting.knob.requires(setting.declared), kind, means, root=root
         )
-    refusals.check_guest_disks([turn.knob for turn in every], sites)
+    refusals.check_guest_disks([setting.knob for setting in every], sites)
     refusals.check_bundles(study)
     refusals.check_work_options(study)
     refusals.check_made_files(study, kind)
@@ -161,7 +161,7 @@ def resolve(
     if kind == IN_PLACE:
         refusals.check_safe_in_place(study)
     if study.in_windows:
-        refusals.check_in_use(study, [turn.knob for turn in every])
+        refusals.check_in_use(study, [setting.knob for setting in every])
     if any(site.disk is not None for site in sites):
         means.modelled_disk()
     if any(site.disks > 1 for site in sites):
@@ -202,12 +202,12 @@ def resolve(
         notes.append(
             f"the network is simulated: {described_link(study.lab.link)}, between two guests of this machine"
         )
-    if any(turn.knob.stage is Stage.MACHINE for turn in every):
+    if any(setting.knob.stage is Stage.MACHINE for setting in every):
         notes.append("the guest is described as first booted")
     changes = _changes(sites, every, in_use=study.in_windows)
     if isinstance(means, Brought):  # changes inside the guest vanish with it
-        return Resolved(study, kind, root, tuple(notes), (), turns, pinned, sites, means.needs)
-    return Resolved(study, kind, root, tuple(notes), changes, turns, pinned, sites, copy_from=copy_from)
+        return Resolved(study, kind, root, tuple(notes), (), settings, pinned, sites, means.needs)
+    return Resolved(study, kind, root, tuple(notes), changes, settings, pinned, sites, copy_from=copy_from)
 
 
 def _left_warm(study: Study, kind: str) -> list[str]:
@@ -277,8 +277,8 @@ def _possible(level: Level, kind: str, *, root: bool) -> bool:
     return all(kind in need.labs and (root or not need.root) for need in needs)
 
 
-def _turns(factor: Factor, level: Level, kind: str) -> tuple[KnobSetting, ...]:
-    turns = []
+def _settings(factor: Factor, level: Level, kind: str) -> tuple[KnobSetting, ...]:
+    settings = []
     for setting in level.settings:
         knob = registry.knob(setting.knob)
         values = []
@@ -291,8 +291,8 @@ def _turns(factor: Factor, level: Level, kind: str) -> tuple[KnobSetting, ...]:
         value = knob.parse(setting)
         if knob.name == "cache.state":
             value = cache.resolve(value, kind)
-        turns.append(KnobSetting(knob, setting, value, tuple(dict.fromkeys(values)), factor.role))
-    return tuple(turns)
+        settings.append(KnobSetting(knob, setting, value, tuple(dict.fromkeys(values)), factor.role))
+    return tuple(settings)
 
 
 def _pin(setting: Setting, kind: str) -> KnobSetting:
@@ -303,9 +303,9 @@ def _pin(setting: Setting, kind: str) -> KnobSetting:
     return KnobSetting(knob, setting, value, (value,), None)
 
 
-def _coarse_clock(study: Study, turns: Sequence[KnobSetting]) -> list[str]:
+def _coarse_clock(study: Study, settings: Sequence[KnobSetting]) -> list[str]:
     """Access times come from a clock that ticks every few milliseconds: a few files, read fast, hardly move it."""
-    if not any(turn.knob.name == "mount.atime" and turn.role is Role.TREATMENT for turn in turns):
+    if not any(setting.knob.name == "mount.atime" and setting.role is Role.TREATMENT for setting in settings):
         return []
     few = [w.name for w in study.workloads if w.work.timed and w.work.files < FILES_FOR_ATIME]
     if not few:
@@ -341,7 +341,9 @@ def _modelled(study: Study, sites: Sequence[Site]) -> list[str]:
     return found
 
 
-def _changes(sites: Sequence[Site], turns: Sequence[KnobSetting], *, in_use: bool = False) -> tuple[str, ...]:
+def _changes(
+    sites: Sequence[Site], settings: Sequence[KnobSetting], *, in_use: bool = False
+) -> tuple[str, ...]:
     found: list[str] = []
     for site in sites:
         at = f" (place {site.name})" if site.name else ""
@@ -374,8 +376,8 @@ def _changes(sites: Sequence[Site], turns: Sequence[KnobSetting], *, in_use: boo
                 "queue settings of that disk (scheduler, nr_requests, read_ahead_kb, wbt_lat_usec), restored at the end"
             )
     in_place = any(site.kind == IN_PLACE for site in sites)
-    for turn in turns:
-        tell = turn.knob.changes_in_place if in_place else turn.knob.changes
-        tell = turn.knob.changes_in_use if in_use else tell
-        found.extend(tell(turn.setting, turn.values))
+    for setting in settings:
+        tell = setting.knob.changes_in_place if in_place else setting.knob.changes
+        tell = setting.knob.changes_in_use if in_use else tell
+        found.extend(tell(setting.declared, setting.values))
     return tuple(dict.fromkeys(found))

@@ -83,17 +83,17 @@ class Runner:
         """Set up. ``reboots``: a run that varies the guest begins with a boot, even if such a guest is running."""
         self._session = session
         self._time = session.time
-        self._stretch = injected - 1.0
+        self._slowdown = injected - 1.0
         stages = session.resolved.treatment_stages()
         self._formats = Stage.FORMAT in stages
-        #: By place: the stretch (whole plot) for which its file system was made.
-        self._stretch_formatted: dict[str, tuple[str, int, int] | None] = {}
-        varied_within = session.resolved.treatment_stages(within_stretches=True)
+        #: By place: the whole plot for which its file system was made.
+        self._plot_formatted: dict[str, tuple[str, int, int] | None] = {}
+        varied_within = session.resolved.treatment_stages(within_plots=True)
         self._formats_each_run = Stage.FORMAT in varied_within
         self._boots = reboots and Stage.MACHINE in stages
         self._boots_each_run = Stage.MACHINE in varied_within
-        #: The stretch (whole plot) for which the guest was booted.
-        self._stretch_booted: tuple[str, int, int] | None = None
+        #: The whole plot for which the guest was booted.
+        self._plot_booted: tuple[str, int, int] | None = None
         self._compares_places = Stage.PLACE in stages
         self._entered: list[tuple[KnobSetting, RunContext]] = []
         #: whether something else has changed a setting of the last run: the next one applies everything again
@@ -210,12 +210,12 @@ class Runner:
         ),
         end: Callable[[RunContext], None] = lambda _: None,
     ) -> tuple[dict[str, Any], RunContext, str]:
-        stretch = None if run.stretch is None else (condition.key, block, run.stretch)
-        turns = self._session.resolved.turns_of(condition, run.arm)
-        self._boot_if_due(turns, stretch)
+        plot = None if run.plot is None else (condition.key, block, run.plot)
+        settings = self._session.resolved.settings_of(condition, run.arm)
+        self._boot_if_due(settings, plot)
         place = self._session.place_of(condition, run.arm)
         try:
-            context, state, workload = self._prepare(condition, run, turns, place, stretch)
+            context, state, workload = self._prepare(condition, run, settings, place, plot)
             job = {
                 **self._job(context, workload, state),
                 "devices": list(requested_of(context)),
@@ -237,27 +237,27 @@ class Runner:
             raise ProbeError(failure)
         return answer, context, state
 
-    def _enter(self, context: RunContext, turns: list[KnobSetting]) -> None:
+    def _enter(self, context: RunContext, settings: list[KnobSetting]) -> None:
         """Apply the knobs of the work to the probe for the rest of the run."""
-        for turn in turns:
-            self._entered.append((turn, context))
-            turn.knob.enter(context, turn.setting, turn.value)
+        for setting in settings:
+            self._entered.append((setting, context))
+            setting.knob.enter(context, setting.declared, setting.value)
 
     def _leave(self) -> None:
         if self._session.alive:
             self._serving.stop()
         while self._entered:
-            turn, context = self._entered.pop()
+            setting, context = self._entered.pop()
             if self._session.alive:
-                turn.knob.leave(context, turn.setting)
+                setting.knob.leave(context, setting.declared)
 
     def _run(self, condition: Condition, run: PlannedRun, block: int) -> Outcome:
-        turns = self._session.resolved.turns_of(condition, run.arm)
-        stretch = None if run.stretch is None else (condition.key, block, run.stretch)
-        self._boot_if_due(turns, stretch)
+        settings = self._session.resolved.settings_of(condition, run.arm)
+        plot = None if run.plot is None else (condition.key, block, run.plot)
+        self._boot_if_due(settings, plot)
         place = self._session.place_of(condition, run.arm)
         try:
-            context, state, workload = self._prepare(condition, run, turns, place, stretch)
+            context, state, workload = self._prepare(condition, run, settings, place, plot)
         except (KnobError, UnsupportedLevel) as error:
             health.check(place, error.message)
             return voided(error)
@@ -276,9 +276,9 @@ class Runner:
                 )
             if wrong is not None:
                 return Outcome(failure=wrong)
-            answer = self._measure(context, workload, self._stretch if run.arm.stretched else 0.0, state)
+            answer = self._measure(context, workload, self._slowdown if run.arm.stretched else 0.0, state)
             with self._time.part(Part.START):
-                end_mkfs(context, workload.work, turns, answer)
+                end_mkfs(context, workload.work, settings, answer)
                 self._aside(context, workload, workload.work.after())
                 wrong = self._serving.settle(context, workload.work, answer) or self._serving.stop()
         except KnobError as error:
@@ -314,29 +314,29 @@ class Runner:
 
     # before the timed part
 
-    def _boot_if_due(self, turns: tuple[KnobSetting, ...], stretch: tuple[str, int, int] | None) -> None:
+    def _boot_if_due(self, settings: tuple[KnobSetting, ...], plot: tuple[str, int, int] | None) -> None:
         """Boot the guest if this run needs it.
 
-        If a treatment varies it: for every run, or at the start of a stretch (whole plot). If it is pinned or
+        If a treatment varies it: for every run, or at the start of a whole plot. If it is pinned or
         a condition: if a different guest is running.
         """
-        wanted = MachineSpec.wanted_by(turns)
+        wanted = MachineSpec.wanted_by(settings)
         if wanted is None:
             return
-        reboots = self._boots and (self._boots_each_run or stretch is None or stretch != self._stretch_booted)
+        reboots = self._boots and (self._boots_each_run or plot is None or plot != self._plot_booted)
         if reboots or wanted != self._session.machine:
-            self._stretch_booted = None  # until the boot has succeeded
-            self._stretch_formatted.clear()
+            self._plot_booted = None  # until the boot has succeeded
+            self._plot_formatted.clear()
             self._session.revive(wanted)
-            self._stretch_booted = stretch
+            self._plot_booted = plot
 
     def _prepare(
         self,
         condition: Condition,
         run: PlannedRun,
-        turns: tuple[KnobSetting, ...],
+        settings: tuple[KnobSetting, ...],
         place: Place,
-        stretch: tuple[str, int, int] | None,
+        plot: tuple[str, int, int] | None,
     ) -> tuple[RunContext, str, Workload]:
         session = self._session
         context = session.context(place)
@@ -347,13 +347,13 @@ class Runner:
             # back
             for every in session.places.values():
                 every.syncfs()
-        by_stage = {stage: [t for t in turns if t.knob.stage is stage] for stage in Stage}
+        by_stage = {stage: [t for t in settings if t.knob.stage is stage] for stage in Stage}
         session.settings.forget()
         self._verify(context, by_stage[Stage.MACHINE])
         # a place that is about to be reassembled gets its settings after that: until then they may not even
         # exist
-        if not (place.forgets_settings and self._format_due(context, by_stage[Stage.FORMAT], stretch)):
-            self._turn_settings(context, turns)
+        if not (place.forgets_settings and self._format_due(context, by_stage[Stage.FORMAT], plot)):
+            self._set_outer(context, settings)
         state = self._cache_state(by_stage[Stage.CACHE])
         fresh = cache.needs_fresh_mount(state)
         treated = self._changed or any(t.role is Role.TREATMENT for t in by_stage[Stage.MOUNT])
@@ -364,13 +364,13 @@ class Runner:
             place.to_neutral(always=treated or leaves, fresh=fresh)
         declared = session.plan.study.workload(condition.workload).work
         by_the_work = wish_mkfs(context, declared, by_stage[Stage.FORMAT])
-        if not by_the_work and self._format_due(context, by_stage[Stage.FORMAT], stretch):
-            self._stretch_formatted[place.name] = None  # until formatting has succeeded
+        if not by_the_work and self._format_due(context, by_stage[Stage.FORMAT], plot):
+            self._plot_formatted[place.name] = None  # until formatting has succeeded
             with self._time.part(Part.FILES):
                 self._format(context, by_stage[Stage.FORMAT], condition, run.arm)
-            self._stretch_formatted[place.name] = stretch
+            self._plot_formatted[place.name] = plot
         size = next(
-            (int(t.value) for t in turns if t.knob.name == "file.size" and t.role is Role.TREATMENT), None
+            (int(t.value) for t in settings if t.knob.name == "file.size" and t.role is Role.TREATMENT), None
         )
         scratch = declared.needs_scratch()
         if scratch:
@@ -380,10 +380,10 @@ class Runner:
         files = [
             t for t in by_stage[Stage.FILES] if not (t.knob.name == "file.size" and t.role is Role.CONDITION)
         ]
-        self._turn_through_neutral(context, files)
-        for turn in by_stage[Stage.WORK] + by_stage[Stage.CACHE]:
-            turn.write(context)
-            turn.verify(context)
+        self._set_through_neutral(context, files)
+        for setting in by_stage[Stage.WORK] + by_stage[Stage.CACHE]:
+            setting.write(context)
+            setting.verify(context)
         workload = _as_drafted(session.plan.study.workload(condition.workload), context)
         before = workload.work.before()
         with self._time.part(Part.FILES):
@@ -393,14 +393,14 @@ class Runner:
             shared = isinstance(place, DiskPlace) and place.share is not None
             if (files or fresh or scratch or before) and (shared or not cache.writes_back(state)):
                 place.syncfs()
-            for turn in by_stage[Stage.MOUNT]:
-                turn.write(context)
+            for setting in by_stage[Stage.MOUNT]:
+                setting.write(context)
             place.settle(always=treated, fresh=fresh)
             for other in context.extra_places.values():
                 if fresh and isinstance(other, DiskPlace):  # the work's data there must be cold, too
                     other.settle(always=False, fresh=True)
         self._verify(context, by_stage[Stage.PLACE] + by_stage[Stage.MOUNT])
-        session.settings.applied(context, turns)
+        session.settings.applied(context, settings)
         with self._time.part(Part.SETTINGS):
             self._enter(context, by_stage[Stage.WORK])
         with self._time.part(Part.MOUNTS):
@@ -408,45 +408,47 @@ class Runner:
         begin_mkfs(context, workload.work)
         return context, state, workload
 
-    def _cache_state(self, turns: list[KnobSetting]) -> str:
-        return turns[-1].value if turns else "as-is"
+    def _cache_state(self, settings: list[KnobSetting]) -> str:
+        return settings[-1].value if settings else "as-is"
 
-    def _turn_settings(self, context: RunContext, turns: tuple[KnobSetting, ...]) -> None:
-        settings = [t for t in turns if t.knob.stage in (Stage.HOST, Stage.DEVICE)]
+    def _set_outer(self, context: RunContext, settings: tuple[KnobSetting, ...]) -> None:
+        outer = [t for t in settings if t.knob.stage in (Stage.HOST, Stage.DEVICE)]
         # the scheduler first: changing it changes the others
-        settings.sort(key=lambda t: (t.knob.name != "block.scheduler", not t.knob.yields(t.value)))
-        self._turn_through_neutral(context, settings, verify=False)
-        if self._changed or any(t.knob.stage is Stage.DEVICE for t in settings):
+        outer.sort(key=lambda t: (t.knob.name != "block.scheduler", not t.knob.yields(t.value)))
+        self._set_through_neutral(context, outer, verify=False)
+        if self._changed or any(t.knob.stage is Stage.DEVICE for t in outer):
             with self._time.part(Part.SETTINGS):
                 self._session.settings.repin(context.place)
-        self._verify(context, settings)
+        self._verify(context, outer)
 
-    def _turn_through_neutral(
-        self, context: RunContext, turns: list[KnobSetting], *, verify: bool = True
+    def _set_through_neutral(
+        self, context: RunContext, settings: list[KnobSetting], *, verify: bool = True
     ) -> None:
         with self._time.part(Part.SETTINGS):
-            for turn in turns:
+            for setting in settings:
                 # a value that is the same in every arm of a block needs no neutral step
                 neutral = (
-                    turn.knob.neutral(turn.setting, turn.values) if turn.role is Role.TREATMENT else None
+                    setting.knob.neutral(setting.declared, setting.values)
+                    if setting.role is Role.TREATMENT
+                    else None
                 )
                 if neutral is not None:
-                    turn.knob.write(context, turn.setting, neutral)
-                turn.write(context)
+                    setting.knob.write(context, setting.declared, neutral)
+                setting.write(context)
         if verify:
-            self._verify(context, turns)
+            self._verify(context, settings)
 
-    def _verify(self, context: RunContext, turns: Sequence[KnobSetting]) -> None:
+    def _verify(self, context: RunContext, settings: Sequence[KnobSetting]) -> None:
         with self._time.part(Part.READ_BACK):
-            for turn in turns:
+            for setting in settings:
                 try:
-                    turn.verify(context)
+                    setting.verify(context)
                 except KnobError as error:
-                    if not turn.knob.open_to_others:
+                    if not setting.knob.open_to_others:
                         raise
                     # the kernel does not take it, or something else was quick: write it again and read it at once
-                    turn.write(context)
-                    turn.verify(context)
+                    setting.write(context)
+                    setting.verify(context)
                     raise SettingChanged(error, "before the run") from error
 
     def _check_in_force(self, when: str) -> None:
@@ -454,30 +456,32 @@ class Runner:
             self._session.settings.check_in_force(when)
 
     def _format_due(
-        self, context: RunContext, turns: list[KnobSetting], stretch: tuple[str, int, int] | None
+        self, context: RunContext, settings: list[KnobSetting], plot: tuple[str, int, int] | None
     ) -> bool:
         """Return whether the file system must be made for this run.
 
-        If a treatment makes it: for every run, or at the start of a stretch (whole plot). If it is pinned or
+        If a treatment makes it: for every run, or at the start of a whole plot. If it is pinned or
         a condition: if the current one differs.
         """
         if self._formats:
-            made_for = self._stretch_formatted.get(context.place.name)
-            return self._formats_each_run or stretch is None or stretch != made_for
-        return any(turn.read(context) != turn.value for turn in turns)
+            made_for = self._plot_formatted.get(context.place.name)
+            return self._formats_each_run or plot is None or plot != made_for
+        return any(setting.read(context) != setting.value for setting in settings)
 
-    def _format(self, context: RunContext, turns: list[KnobSetting], condition: Condition, arm: Arm) -> None:
+    def _format(
+        self, context: RunContext, settings: list[KnobSetting], condition: Condition, arm: Arm
+    ) -> None:
         place = context.place
         assert isinstance(place, DiskPlace)
-        for turn in turns:
-            turn.write(context)
+        for setting in settings:
+            setting.write(context)
         place.format()
-        for turn in turns:
-            turn.verify(context)
+        for setting in settings:
+            setting.verify(context)
         if place.forgets_settings:
-            self._turn_settings(context, self._session.resolved.turns_of(condition, arm))
+            self._set_outer(context, self._session.resolved.settings_of(condition, arm))
             self._session.settings.repin(place)
-        # If every run or stretch gets its own file system, do not make files of other conditions, which
+        # If every run or plot gets its own file system, do not make files of other conditions, which
         # would never be used.
         self._session.make_files(place, only=condition if self._formats else None)
 
@@ -505,15 +509,17 @@ class Runner:
     # the timed part
 
     def _job(
-        self, context: RunContext, workload: Workload, state: str, stretch: float = 0.0
+        self, context: RunContext, workload: Workload, state: str, slowdown: float = 0.0
     ) -> dict[str, Any]:
         return {
-            **self._job_builder.job(context, workload, stretch),
+            **self._job_builder.job(context, workload, slowdown),
             **self._serving.held(context, workload.work, state),
         }
 
-    def _measure(self, context: RunContext, workload: Workload, stretch: float, state: str) -> dict[str, Any]:
-        job, place = self._job(context, workload, state, stretch), context.place
+    def _measure(
+        self, context: RunContext, workload: Workload, slowdown: float, state: str
+    ) -> dict[str, Any]:
+        job, place = self._job(context, workload, state, slowdown), context.place
 
         def run() -> dict[str, Any]:
             if isinstance(place, DiskPlace) and place.share is not None:
@@ -591,12 +597,12 @@ def measured_with_server(
 # Works that make the lab's file system themselves: it is removed before they begin, and checked after they end.
 
 
-def wish_mkfs(context: RunContext, work: Work, turns: Sequence[KnobSetting]) -> bool:
+def wish_mkfs(context: RunContext, work: Work, settings: Sequence[KnobSetting]) -> bool:
     """If the work makes the file system, record the options its knobs want and return True."""
     if not work.makes_filesystem:
         return False
-    for turn in turns:
-        turn.write(context)
+    for setting in settings:
+        setting.write(context)
     return True
 
 
@@ -608,7 +614,9 @@ def begin_mkfs(context: RunContext, work: Work) -> None:
         context.work.mkfs = place.clear_for_mkfs(work.volume_bytes)
 
 
-def end_mkfs(context: RunContext, work: Work, turns: Iterable[KnobSetting], answer: dict[str, Any]) -> None:
+def end_mkfs(
+    context: RunContext, work: Work, settings: Iterable[KnobSetting], answer: dict[str, Any]
+) -> None:
     """Mount the new file system, verify its knobs, and add its free space to the answer.
 
     Raises KnobError.
@@ -618,9 +626,9 @@ def end_mkfs(context: RunContext, work: Work, turns: Iterable[KnobSetting], answ
     assert isinstance(work, MkfsWork)
     place = disk_place(FilesystemType.name, context.place)
     place.to_neutral(always=False, fresh=False)
-    for turn in turns:
-        if turn.knob.stage is Stage.FORMAT:
-            turn.verify(context)
+    for setting in settings:
+        if setting.knob.stage is Stage.FORMAT:
+            setting.verify(context)
     found: Mapping[str, int] = context.worker.call("statfs", path=place.root)
     answer["made"] = {**found, "volume_bytes": work.volume_bytes or place.size_bytes}
 
@@ -636,10 +644,10 @@ class JobBuilder:
         self._serving = serving
         self._syncs_after = syncs
 
-    def job(self, context: RunContext, workload: Workload, stretch: float) -> dict[str, object]:
+    def job(self, context: RunContext, workload: Workload, slowdown: float) -> dict[str, object]:
         """Return the whole job: the fields common to all kinds, and the kind's own.
 
-        ``stretch``: the slowdown injected in the positive control, as a share; 0 in other arms.
+        ``slowdown``: what is injected in the positive control, as a share; 0 in other arms.
         """
         files = context.files
         assert files is not None
@@ -656,7 +664,7 @@ class JobBuilder:
             ),
             **({"out": context.place.scratch} if scratch else {}),
             "user": self.user(context, work),
-            "stretch": stretch,
+            "stretch": slowdown,
             "stretch_clock": "cpu" if is_cpu(self._stretched(workload)) else "wall",
             "devices": list(counters_of(context)),
             "sync_after": context.place.root if self._syncs_after or writes else None,
@@ -699,9 +707,9 @@ class JobBuilder:
             draft.mkfs,
         )
 
-    def owner(self, turns: list[KnobSetting], work: Work) -> dict[str, int] | None:
+    def owner(self, settings: list[KnobSetting], work: Work) -> dict[str, int] | None:
         """Return the owner of the scratch folder: the user who will do the work."""
-        reader = next((t.value for t in turns if t.knob.name == ProcessUser.name), "self")
+        reader = next((t.value for t in settings if t.knob.name == ProcessUser.name), "self")
         return self._user(reader, work)
 
     def user(self, context: RunContext, work: Work) -> dict[str, int] | None:

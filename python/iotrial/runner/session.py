@@ -432,8 +432,8 @@ class Session:
                     undone = registry.knob(entry.knob).undo(self.target, entry)
                     did = _DID[undone].format(entry.original)
                 done.setdefault(entry.knob, []).append(did)
-        for turn, error in self._changed:
-            what = "; ".join(dict.fromkeys(done.get(turn.knob.name, ["nothing was to be restored"])))
+        for setting, error in self._changed:
+            what = "; ".join(dict.fromkeys(done.get(setting.knob.name, ["nothing was to be restored"])))
             self.changed_at_end.append(f"{SettingChanged(error, 'at the end').message}; {what}")
         self._changed.clear()
 
@@ -453,11 +453,11 @@ class Session:
         """Return the place where this arm's runs under this condition happen."""
         site = next(site for site in self.resolved.sites if site.holds is Holds.RUNS)
         filesystem = site.filesystems[0]
-        for turn in self.resolved.turns_of(condition, arm):
-            if turn.knob.name == LAB_DEVICE:
-                site = next(one for one in self.resolved.sites if one.name == turn.value)
-            elif turn.knob.name == FILESYSTEM and turn.role is Role.CONDITION:
-                filesystem = turn.value
+        for setting in self.resolved.settings_of(condition, arm):
+            if setting.knob.name == LAB_DEVICE:
+                site = next(one for one in self.resolved.sites if one.name == setting.value)
+            elif setting.knob.name == FILESYSTEM and setting.role is Role.CONDITION:
+                filesystem = setting.value
         # the site's own file system if nothing chooses between several
         return self.places[site.place(filesystem if filesystem in site.filesystems else site.filesystems[0])]
 
@@ -608,9 +608,9 @@ def _check_reach(resolved: Resolved, plan: Plan, owner: Mapping[str, int] | None
     """
     users = [] if owner is None else [owner]
     if resolved.root and any(
-        turn.knob.name == "process.user" and turn.value == "unprivileged"
-        for turns in (*resolved.turns.values(), resolved.pinned)
-        for turn in turns
+        setting.knob.name == "process.user" and setting.value == "unprivileged"
+        for settings in (*resolved.settings.values(), resolved.pinned)
+        for setting in settings
     ):
         users.append({"uid": NOBODY, "gid": NOBODY})
     served = any(one.work.never_root() for one in plan.study.workloads)

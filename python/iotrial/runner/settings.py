@@ -40,10 +40,12 @@ class Settings:
     def pinned(self) -> Mapping[str, str]:
         """Return the pinned values by knob name; where places differ, by place and knob name."""
         found: dict[str, str] = {}
-        for place, turns in self._pins.items():
-            for turn in turns:
-                name = turn.knob.name
-                found[name if found.get(name, turn.value) == turn.value else f"{place} {name}"] = turn.value
+        for place, settings in self._pins.items():
+            for setting in settings:
+                name = setting.knob.name
+                found[name if found.get(name, setting.value) == setting.value else f"{place} {name}"] = (
+                    setting.value
+                )
         return found
 
     def settle(self, places: Iterable[Place], extra: Iterable[Place] = ()) -> None:
@@ -53,7 +55,9 @@ class Settings:
         """
         for place in extra:
             self._settle_apart(place)
-        every = [t for turns in self._resolved.turns.values() for t in turns] + list(self._resolved.pinned)
+        every = [t for settings in self._resolved.settings.values() for t in settings] + list(
+            self._resolved.pinned
+        )
         varied = [t for t in every if t.knob.stage in (Stage.HOST, Stage.DEVICE)]
         taken = {t.knob.name for t in varied}
         # Record the scheduler last, so that it is restored first: changing it changes the others.
@@ -65,39 +69,39 @@ class Settings:
                 self._pins[place.name] = tuple(_pin(s) for s in settings if s.knob not in taken)
                 if isinstance(place, DiskPlace) and place.log is not None:
                     self._settle_apart(place.log)
-            for turn in sorted(
+            for setting in sorted(
                 (*varied, *self._pins.get(place.name, ())), key=lambda t: t.knob.name == BlockScheduler.name
             ):
-                self._record(context, turn)
+                self._record(context, setting)
             if isinstance(place, DevicePlace | InPlace) and BlockScheduler.name in taken:
                 self._pin_a_length_for_all_schedulers(context)
             self.repin(place)
             self._try_out(context, varied)
-            for turn in every:
-                if turn.knob.stage is Stage.WORK or (
-                    isinstance(place, InPlace) and turn.knob.stage is Stage.MOUNT
+            for setting in every:
+                if setting.knob.stage is Stage.WORK or (
+                    isinstance(place, InPlace) and setting.knob.stage is Stage.MOUNT
                 ):
-                    turn.knob.prepare(context, turn.setting, turn.values)
+                    setting.knob.prepare(context, setting.declared, setting.values)
 
     def _settle_apart(self, place: Place) -> None:
         """Pin the queue of a device that no factor varies: a log's, or an additional place's."""
         context = self._context_of(place)
         settings = () if place.device is None else pinned(place, scheduler_varies=False)
         self._pins[place.name] = tuple(map(_pin, settings))
-        for turn in sorted(self._pins[place.name], key=lambda t: t.knob.name == BlockScheduler.name):
-            self._record(context, turn)
+        for setting in sorted(self._pins[place.name], key=lambda t: t.knob.name == BlockScheduler.name):
+            self._record(context, setting)
         self.repin(place)
 
     def _try_out(self, context: RunContext, varied: list[KnobSetting]) -> None:
         """Raise KnobError, before the first run, for a level that the kernel does not accept as written."""
-        if any(turn.knob.name == BlockScheduler.name for turn in varied):
+        if any(setting.knob.name == BlockScheduler.name for setting in varied):
             return  # it changes the other settings: only a run sets them all in their final combination
         if context.place.forgets_settings:
             return  # not yet created as runs will use it; the setting may not even exist
-        for turn in varied:
+        for setting in varied:
             with self._refusals():
-                turn.write(context)
-                turn.verify(context)
+                setting.write(context)
+                setting.verify(context)
 
     def _refusals(self) -> AbstractContextManager[None]:
         """Suppress the refusal of a level in a race: there the level leaves with its first runs, and the others go on."""
@@ -105,20 +109,26 @@ class Settings:
             return suppress(KnobError, UnsupportedLevel)
         return nullcontext()
 
-    def _record(self, context: RunContext, turn: KnobSetting) -> None:
-        neutral = turn.knob.neutral(turn.setting, turn.values)
-        turn.knob.prepare(context, turn.setting, turn.values if neutral is None else (*turn.values, neutral))
-        if turn.knob.stage is Stage.DEVICE and turn.role is not None and not context.place.forgets_settings:
+    def _record(self, context: RunContext, setting: KnobSetting) -> None:
+        neutral = setting.knob.neutral(setting.declared, setting.values)
+        setting.knob.prepare(
+            context, setting.declared, setting.values if neutral is None else (*setting.values, neutral)
+        )
+        if (
+            setting.knob.stage is Stage.DEVICE
+            and setting.role is not None
+            and not context.place.forgets_settings
+        ):
             # Try it on the lab's own device before the first run: report now what the kernel lacks, and what
             # it offers.
             with self._refusals():
-                turn.write(context)
+                setting.write(context)
             self._note_dragged(context)
 
     def _note_dragged(self, context: RunContext) -> None:
         """Journal the settings that a write has changed as a side effect."""
         for pin in self._pins.get(context.place.name, ()):
-            pin.knob.prepare(context, pin.setting, ())
+            pin.knob.prepare(context, pin.declared, ())
 
     def _pin_a_length_for_all_schedulers(self, context: RunContext) -> None:
         """Pin the queue length of scheduler "none", the disk's own: schedulers double it, so the shorter one suits all."""
@@ -126,7 +136,7 @@ class Settings:
         scheduler.write(context, Setting(BlockScheduler.name, "none"), "none")
         self._note_dragged(context)
         self._pins[context.place.name] = tuple(
-            _pin(Setting(pin.knob.name, pin.knob.read(context, pin.setting)))
+            _pin(Setting(pin.knob.name, pin.knob.read(context, pin.declared)))
             if pin.knob.name == NR_REQUESTS
             else pin
             for pin in self._pins[context.place.name]
@@ -136,17 +146,17 @@ class Settings:
         """Rewrite and verify the pinned queue settings, which a scheduler change alters."""
         context = self._context_of(place)
         pins = self._pins.get(place.name, ())
-        for turn in pins:
-            if turn.read(context) != turn.value:
-                turn.write(context)
-        for turn in pins:
-            turn.verify(context)
+        for setting in pins:
+            if setting.read(context) != setting.value:
+                setting.write(context)
+        for setting in pins:
+            setting.verify(context)
 
     # what other programs may change meanwhile
 
-    def applied(self, context: RunContext, turns: Iterable[KnobSetting]) -> None:
+    def applied(self, context: RunContext, settings: Iterable[KnobSetting]) -> None:
         """Remember what a run has set."""
-        self._applied = context, tuple(turn for turn in turns if turn.knob.open_to_others)
+        self._applied = context, tuple(setting for setting in settings if setting.knob.open_to_others)
 
     def forget(self) -> None:
         """Forget what was set: the next run begins to change it."""
@@ -156,37 +166,37 @@ class Settings:
         """Read back what the last run has set and what is pinned there. Raises SettingChanged, which says ``when``."""
         if self._applied is None:
             return
-        context, turns = self._applied
-        for turn in (*turns, *self._pins.get(context.place.name, ())):
+        context, settings = self._applied
+        for setting in (*settings, *self._pins.get(context.place.name, ())):
             try:
-                turn.verify(context)
+                setting.verify(context)
             except KnobError as error:
                 raise SettingChanged(error, when) from error
 
     def changed(self) -> tuple[tuple[KnobSetting, KnobError], ...]:
         """Return each of the settings of the last run that has another value by now."""
         found = []
-        context, turns = self._applied or (None, ())
-        for turn in turns:
+        context, settings = self._applied or (None, ())
+        for setting in settings:
             assert context is not None
             try:
-                turn.verify(context)
+                setting.verify(context)
             except KnobError as error:
-                found.append((turn, error))
+                found.append((setting, error))
         return tuple(found)
 
     def who_changes_them(self) -> tuple[str, ...]:
         """Return who may have changed the settings of the last run, in words; they are written again for that."""
         if self._applied is None:
             return ()
-        context, turns = self._applied
-        files = [(turn, turn.knob) for turn in turns if isinstance(turn.knob, KernelFileKnob)]
-        paths = [path for turn, knob in files for path in knob.paths(context, turn.setting)]
+        context, settings = self._applied
+        files = [(setting, setting.knob) for setting in settings if isinstance(setting.knob, KernelFileKnob)]
+        paths = [path for setting, knob in files for path in knob.paths(context, setting.declared)]
 
         def write_again() -> None:
             with suppress(LabError, TargetError):
-                for turn, _ in files:
-                    turn.write(context)
+                for setting, _ in files:
+                    setting.write(context)
 
         return suspects(paths, write_again)
 

@@ -138,37 +138,37 @@ class Touched:
         return elsewhere < LEAST_ELSEWHERE or own >= NEGLIGIBLE * (own + elsewhere)
 
 
-def in_the_lab(turns: Iterable[KnobSetting]) -> tuple[KnobSetting, ...]:
+def in_the_lab(settings: Iterable[KnobSetting]) -> tuple[KnobSetting, ...]:
     """Return the settings of factors that act on the lab only: a work outside the lab is not affected by them."""
-    return tuple(t for t in turns if t.role is not None and t.knob.scope is not Scope.MACHINE)
+    return tuple(t for t in settings if t.role is not None and t.knob.scope is not Scope.MACHINE)
 
 
-def leaves_work(turns: Iterable[KnobSetting]) -> bool:
+def leaves_work(settings: Iterable[KnobSetting]) -> bool:
     """Return whether the treatments change only what is below the work: then it does the same under each level."""
     below = (Stage.HOST, Stage.DEVICE, Stage.MOUNT)
-    return all(t.knob.stage in below for t in turns if t.role is Role.TREATMENT)
+    return all(t.knob.stage in below for t in settings if t.role is Role.TREATMENT)
 
 
-def turns_device(turns: Iterable[KnobSetting]) -> bool:
+def sets_device(settings: Iterable[KnobSetting]) -> bool:
     """Return whether a treatment changes the lab's device."""
-    return any(t.role is Role.TREATMENT and t.knob.scope is Scope.DEVICE for t in turns)
+    return any(t.role is Role.TREATMENT and t.knob.scope is Scope.DEVICE for t in settings)
 
 
-def needs_lab(turns: Iterable[KnobSetting], state: str) -> bool:
+def needs_lab(settings: Iterable[KnobSetting], state: str) -> bool:
     """Return whether a work has to use the lab's files: because factors change the lab, or because its files are
     made cold.
     """
-    return bool(in_the_lab(turns)) or state.startswith("cold")
+    return bool(in_the_lab(settings)) or state.startswith("cold")
 
 
-def _scope(turn: KnobSetting, context: RunContext) -> str:
+def _scope(setting: KnobSetting, context: RunContext) -> str:
     """Return what a setting acts on; in place there is no lab."""
-    scope = str(turn.knob.scope)
+    scope = str(setting.knob.scope)
     return scope.replace(" of the lab", "") if isinstance(context.place, InPlace) else scope
 
 
 def refusal(
-    workload: str, touched: Touched, turns: Iterable[KnobSetting], context: RunContext, state: str
+    workload: str, touched: Touched, settings: Iterable[KnobSetting], context: RunContext, state: str
 ) -> RequestError:
     """Return the error for a work that uses little or nothing of the lab."""
     place = context.place
@@ -178,8 +178,9 @@ def refusal(
         lab = f"the file system of {place.root}"
         hint = "use --in with a folder on the file system that the command uses"
     turned = {
-        f"{turn.knob.name} acts on {_scope(turn, context)}" + (f" ({place.device})" if place.device else "")
-        for turn in in_the_lab(turns)
+        f"{setting.knob.name} acts on {_scope(setting, context)}"
+        + (f" ({place.device})" if place.device else "")
+        for setting in in_the_lab(settings)
     }
     why = "; ".join(sorted(turned)) or f"cache state {state} is that of {Scope.FILES}"
     used = ", ".join(touched.outside) or "no files at all"

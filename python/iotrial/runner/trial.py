@@ -38,7 +38,7 @@ from iotrial.runner.touched import (
     outside_note,
     refusal,
     rewritten_note,
-    turns_device,
+    sets_device,
     uncounted,
     uncounted_note,
     uneven_note,
@@ -350,7 +350,7 @@ class Conductor:
         nothing; the first timed run reports why.
         """
         first: tuple[Touched, RunContext, str] | None = None
-        turns: list[KnobSetting] = []
+        settings: list[KnobSetting] = []
         done: set[str] = set()
         silent: NothingPrinted | None = None
         for planned in self._plan.block(condition, 0).runs:
@@ -373,10 +373,10 @@ class Conductor:
                     )
                 return False
             assert touched is not None
-            turns += self._session.resolved.turns_of(condition, planned.arm)
+            settings += self._session.resolved.settings_of(condition, planned.arm)
             first = first or (touched, context, state)
             enough = touched.is_enough(cut_down=self._plan.cut_down)
-            if enough or not touched.sure or not needs_lab(turns, state):
+            if enough or not touched.sure or not needs_lab(settings, state):
                 _check_own_files(condition.workload, touched, context, state)
                 self._runner.saw(condition.workload, touched)
                 if state == "cold-data" and touched.own and touched.seen_little:
@@ -395,7 +395,7 @@ class Conductor:
                 if state.startswith("cold") and uncounted(context.place):
                     kind = str(context.place.facts()["filesystem"])
                     self._note_outside(uncounted_note(condition.workload, kind))
-                if needs_lab(turns, state):
+                if needs_lab(settings, state):
                     if note := outside_note(condition.workload, touched):
                         self._note_outside(note)
                     if not enough:
@@ -406,7 +406,7 @@ class Conductor:
             raise RequestError(silent.message)
         if silent is not None:
             return True
-        raise refusal(condition.workload, first[0], turns, first[1], first[2])
+        raise refusal(condition.workload, first[0], settings, first[1], first[2])
 
     def _measured_cold(self, condition: Condition, touched: Touched) -> Touched:
         """Measure how many bytes cold runs read from the device, where calls do not tell."""
@@ -592,22 +592,22 @@ class Conductor:
         found = []
         for condition in self._plan.conditions:
             runs, unused, _ = self._use.get(condition.key, (0, 0, 0))
-            if runs and runs == unused and self._turns_device(condition):
+            if runs and runs == unused and self._sets_device(condition):
                 found.append(f"{condition.key}: {NOT_USED}, in none of {runs} runs")
         return tuple(found)
 
-    def _turns(self, condition: Condition) -> Iterator[KnobSetting]:
+    def _settings(self, condition: Condition) -> Iterator[KnobSetting]:
         for arm in self._plan.arms(controls=False):
-            yield from self._session.resolved.turns_of(condition, arm)
+            yield from self._session.resolved.settings_of(condition, arm)
 
-    def _turns_device(self, condition: Condition) -> bool:
-        return turns_device(self._turns(condition))
+    def _sets_device(self, condition: Condition) -> bool:
+        return sets_device(self._settings(condition))
 
     def _note_uneven(self) -> None:
         """Note conditions in which levels read different amounts although no treatment changes the work."""
         for condition in self._plan.conditions:
             starts = self._plan.study.workload(condition.workload).work.starts_programs
-            if starts and leaves_work(self._turns(condition)):
+            if starts and leaves_work(self._settings(condition)):
                 note = uneven_note(condition.workload, self._read.get(condition.key, {}))
                 if note is not None:
                     self._store.note(self._trial, OUTSIDE, note)
@@ -647,7 +647,7 @@ class Conductor:
         """Note conditions in which a treatment changes the lab's device but no run had a request to it."""
         for condition in self._plan.conditions:
             runs, unused, requests = self._use.get(condition.key, (0, 0, 0))
-            if runs and not requests and unused < runs and self._turns_device(condition):
+            if runs and not requests and unused < runs and self._sets_device(condition):
                 if self._plan.study.quick:
                     text = (
                         "the disk had no requests during any timed run, so its settings could not matter; with "

@@ -555,7 +555,7 @@ def _notes(spec: Spec, blocks: Sequence[ObservedBlock], failures: FailureCounts)
         notes.append(f"{failures.count} failed runs in {len(failures.by_arm)} combinations{at}")
     else:
         notes += [f"{count} failed runs of {arm}" for arm, count in failures.by_arm]
-    if spec.controls and spec.whole_plots and not spec.copied_stretch:
+    if spec.controls and spec.whole_plots and not spec.copied_plot:
         whole = " and ".join(sorted({term.factor for term in spec.terms if term.whole}))
         notes.append(
             f"no control lies between segments: verdicts on {whole} rest on the controls within them"

@@ -97,7 +97,7 @@ def capital(x: Floats, left: Floats, level: float) -> Floats:
     signs = np.sign(x)
     held = np.full(x.shape[0], AIM * level)
     paths = np.empty_like(x)
-    for first, past in _stretches(left):
+    for first, past in _spans(left):
         if left[first] <= 0.0:
             paths[:, first:] = held[:, None]
             break
@@ -115,7 +115,7 @@ def capital(x: Floats, left: Floats, level: float) -> Floats:
     return paths / AIM
 
 
-def _stretches(left: Floats) -> Iterator[tuple[int, int]]:
+def _spans(left: Floats) -> Iterator[tuple[int, int]]:
     """Yield ranges of blocks without recomputation of z; each end is known before its block."""
     first, blocks = 0, left.tolist()
     while first < len(blocks):

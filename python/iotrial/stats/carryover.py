@@ -459,13 +459,13 @@ class Ran:
 def _randomised_together(block: ObservedBlock, whole: Collection[str]) -> list[list[Observation]]:
     parts: list[list[Observation]] = []
     arms: set[str] = set()
-    stretch = None
+    plot = None
     for run in sorted(block.observations, key=_SLOT):
         held = whole and ([run.treatment.get(factor) for factor in whole], run.kind is ArmKind.NEGATIVE)
-        if not parts or held != stretch or run.arm in arms:
+        if not parts or held != plot or run.arm in arms:
             parts.append([])
             arms.clear()
-        stretch = held
+        plot = held
         arms.add(run.arm)
         parts[-1].append(run)
     return parts
@@ -599,7 +599,7 @@ def _unaffected(
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Runs that were randomised together, in run order: a block, or one repeat in a stretch of a whole-plot study.
+    """Runs that were randomised together, in run order: a block, or one repeat in a plot of a whole-plot study.
 
     ``values`` are on the response's scale of comparison (NaN for a run without a value), ``control`` marks runs of control
     arms. ``levels`` are each run's labels by factor. ``own`` is false for blocks of other conditions, of which only the last

@@ -5,8 +5,8 @@ combinations of the other factors; the signed mean of a factorial; or a control 
 blocks of one condition, ``Responses`` one response of these blocks, from which any number of contrasts can be computed.
 
 In a study with whole plots an arm runs several times per block. These repeats are not independent blocks: they share
-everything that their stretch has in common. A whole-plot contrast averages them and has one number per block. A contrast
-within the stretches has one number per repeat, averaged over the stretches, since each repeat's order is drawn separately.
+everything that their plot has in common. A whole-plot contrast averages them and has one number per block. A contrast
+within the plots has one number per repeat, averaged over the plots, since each repeat's order is drawn separately.
 
 A void block gives no contrast. Neither does a block in which an arm of the contrast failed or has no usable value: missing,
 not finite, or not positive on a log scale, such as CPU time that the kernel counts as 0. Leaving out such a block depends on
@@ -59,7 +59,7 @@ class PairedRuns:
     """Runs of a level, and of the reference with the same levels of all other factors, on the scale of comparison.
 
     Both arrays have shape (units, runs), in time order. A unit is a group of runs with its own random order: a block, or a
-    repeat within a stretch. In a crossed design it has one run for each combination of the other factors.
+    repeat within a plot. In a crossed design it has one run for each combination of the other factors.
     """
 
     level: Floats

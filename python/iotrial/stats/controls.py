@@ -69,9 +69,9 @@ def _comparisons(spec: Spec, condition: Condition, runs: Runs) -> Iterator[_Comp
     for negative in spec.negative_responses(condition):
         weights = spec.control_weights[ArmKind.NEGATIVE]
         responses = Responses(runs, negative)
-        contrasts = responses.contrasts(weights, whole=spec.copied_stretch)
+        contrasts = responses.contrasts(weights, whole=spec.copied_plot)
         neutral = 1.0 if negative.scale is Scale.LOG else 0.0
-        pairs = None if spec.copied_stretch else _pairs(responses, weights)
+        pairs = None if spec.copied_plot else _pairs(responses, weights)
         yield _Comparison(condition, negative, ArmKind.NEGATIVE, neutral, contrasts, pairs)
     for positive in spec.positive_responses(condition):
         weights = spec.control_weights[ArmKind.POSITIVE]

@@ -65,7 +65,7 @@ class Comparison:
 
     ``arms`` is the number of arms of a block at each of the two compared levels (1 except in factorials: their means scatter
     less). ``scatter`` is that of a contrast of two single arms; None if the response has no margin or the pilot has too few
-    blocks. ``effects``: number of comparisons. ``per_block``: contrasts per block (1 except within the stretches of whole
+    blocks. ``effects``: number of comparisons. ``per_block``: contrasts per block (1 except within the plots of whole
     plots). ``stratum``: ``whole plots`` or ``within`` if a study has both. ``grows``: factor on the block SD
     (``SCATTER_GROWS`` if only a pilot is known). ``copied``: the bets use the copy of the reference.
     """
@@ -263,7 +263,7 @@ def _sd(comparison: Comparison, arms: float, guess: Guess) -> float:
 
 
 def control_sd(line: Line, rules: Rules, guess: Guess = LIKELY) -> float | None:
-    """Return the block SD of the controls' contrast in a condition: that of its first response, within the stretches."""
+    """Return the block SD of the controls' contrast in a condition: that of its first response, within the plots."""
     if not rules.controls or not line.comparisons:
         return None
     first = [one for one in line.comparisons if one.response == line.comparisons[0].response][-1]

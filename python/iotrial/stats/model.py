@@ -192,7 +192,7 @@ class Effect:
     or ``pooled`` (the mean over the conditions of a workload, ``condition`` empty).
     ``aliases`` are interactions that the design cannot separate from this one. ``leaning``, ``skewed`` and ``bounds``
     (ratios) are those of ``Interval``. ``blocks`` counts the contrasts it is based on: one per block, or one for each
-    repeat in the stretches of a study with whole plots. ``margin`` is relative. ``agree``, of a pooled effect: whether
+    repeat in the plots of a study with whole plots. ``margin`` is relative. ``agree``, of a pooled effect: whether
     its conditions show the same effect, so that their mean represents each of them (``pooling.agree``); None for other
     effects. ``span``: if they do not, the conditions with the smallest and the largest estimate, and the number of
     conditions. ``slow_runs`` and ``mean_ratio``, of a main effect on a time or a rate: differences that the ratio of

@@ -114,7 +114,7 @@ class Readings:
         return float(np.median(np.diff(self.at_s)))
 
 
-def energies_j(readings: Readings, stretches: Sequence[tuple[float, float]]) -> tuple[float | None, ...]:
+def energies_j(readings: Readings, spans: Sequence[tuple[float, float]]) -> tuple[float | None, ...]:
     """Return the joules of each interval (start and end in Unix time); None if the readings do not cover it."""
     at_s, watts = readings.at_s, readings.watts
     steps = np.diff(at_s)
@@ -122,7 +122,7 @@ def energies_j(readings: Readings, stretches: Sequence[tuple[float, float]]) -> 
     total = np.concatenate([[0.0], np.cumsum(steps * (watts[:-1] + watts[1:]) / 2.0)])
     gaps = steps > GAP * readings.period_s
     found: list[float | None] = []
-    for start, end in stretches:
+    for start, end in spans:
         if not at_s[0] <= start <= end <= at_s[-1]:
             found.append(None)
             continue

@@ -59,7 +59,7 @@ class Spec:
     injected: float
     primary_effects: int
     whole_plots: bool = False
-    copied_stretch: bool = False
+    copied_plot: bool = False
     #: each level also runs just after itself, often enough to tell what a switch costs
     after_itself: bool = False
     stretched_each: frozenset[str] = frozenset()
@@ -94,7 +94,7 @@ class Spec:
             injected=1.0 + INJECTED * margin,
             primary_effects=plan.primary_effects,
             whole_plots=plan.whole_plots,
-            copied_stretch=plan.whole_plots and not plan.control_columns,
+            copied_plot=plan.whole_plots and not plan.control_columns,
             after_itself=plan.after_itself and plan.controls and not plan.whole_plots,
             stretched_each=frozenset(w.name for w in study.workloads if w.work.stretches_each),
             precise=options.get("precise") is True,
@@ -169,7 +169,7 @@ class Spec:
         """Return these weights for a contrast by its weights, such as that of the slowed run against its original."""
         weights = self.control_weights.get(ArmKind.NEGATIVE, {}) if self.controls else {}
         originals = [arm for arm, weight in weights.items() if weight == -1.0]
-        if self.copied_stretch or response.scale is not Scale.LOG or len(weights) != 2:
+        if self.copied_plot or response.scale is not Scale.LOG or len(weights) != 2:
             return None
         same = len(compared) == 2 and len(originals) == 1 and compared.get(originals[0]) == -1.0
         return weights if same and not set(weights) <= set(compared) else None

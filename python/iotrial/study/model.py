@@ -144,7 +144,7 @@ class Factor(Struct, frozen=True):
 
     ``reference`` is a label and always set (the first level if the study names none); only treatment factors
     use it. ``default`` holds the labels that run unless the user selects others. ``whole_plot``: costly to
-    change, so it varies between stretches of a block, not between runs.
+    change, so it varies between plots of a block, not between runs.
     """
 
     name: Name
@@ -302,7 +302,7 @@ class Design(Struct, frozen=True):
 
     ``resolution`` applies to a fractional design; ``fold_over`` adds the mirror image of every row to a
     fractional or Plackett-Burman design. ``interactions`` are pairs of names of treatment factors with
-    a primary interaction. ``repeats`` is how often every treatment is run in each stretch of a study with
+    a primary interaction. ``repeats`` is how often every treatment is run in each plot of a study with
     whole plots.
     """
 

@@ -98,7 +98,7 @@ def pair_up(
 ) -> Pairs:
     """Build the pairs of one condition; ``blocks`` are in time order. Void blocks and blocks that lack an arm are skipped.
 
-    ``weights`` is the control's contrast, by arm name: one run against one, a stretch against a stretch, or half of the rows
+    ``weights`` is the control's contrast, by arm name: one run against one, a plot against a plot, or half of the rows
     of a design against the other half. A side with several runs is compared by their mean.
     """
     rows: list[_Row] = []
