@@ -239,7 +239,7 @@ def test_a_decided_effect_is_inside_however_large() -> None:
     svg = drawn([*rows, IntervalRow("large", 0.02, 0.03, 0.04, shape="<")])
     low, high = places(svg)[-1] or (0, 0)
     (estimate,) = [p for p in svg.iter("path") if p.get("class") == "estimate"]
-    assert low < numbers(estimate.get("d", ""))[2] < high
+    assert low < numbers(estimate.get("d", ""))[0] < high
 
 
 def test_no_line_runs_through_text_and_no_text_over_another() -> None:

@@ -461,8 +461,17 @@ def _shape(shape: str, x: float, y: float, size: float) -> str:
     if shape == "x":
         return f"M{_n(x - size)} {_n(y - size)}l{d} {d}m0-{d}l-{d} {d}"
     if shape in _POLYGONS:
-        return _through((x + size * dx, y + size * dy) for dx, dy in _POLYGONS[shape]) + "z"
+        dx, dy = _POLYGONS[shape][0]
+        return f"M{_n(x + size * dx)} {_n(y + size * dy)}{_outline(shape, size)}"
     return f"M{_n(x - size)} {_n(y)}a{r} {r} 0 1 0 {d} 0a{r} {r} 0 1 0-{d} 0z"
+
+
+@cache
+def _outline(shape: str, size: float) -> str:
+    """Return the path of a polygon from its first corner, in relative steps: the same for every mark."""
+    corners = np.round(size * np.array(_POLYGONS[shape]), 1)
+    steps = ((_n(dx), _n(dy)) for dx, dy in np.diff(corners, axis=0))
+    return "".join(f"v{dy}" if dx == "0" else f"h{dx}" if dy == "0" else f"l{dx} {dy}" for dx, dy in steps) + "z"
 
 
 def _content(chart: Chart, paint: Paint) -> str:
