@@ -471,7 +471,9 @@ def _outline(shape: str, size: float) -> str:
     """Return the path of a polygon from its first corner, in relative steps: the same for every mark."""
     corners = np.round(size * np.array(_POLYGONS[shape]), 1)
     steps = ((_n(dx), _n(dy)) for dx, dy in np.diff(corners, axis=0))
-    return "".join(f"v{dy}" if dx == "0" else f"h{dx}" if dy == "0" else f"l{dx} {dy}" for dx, dy in steps) + "z"
+    return (
+        "".join(f"v{dy}" if dx == "0" else f"h{dx}" if dy == "0" else f"l{dx} {dy}" for dx, dy in steps) + "z"
+    )
 
 
 def _content(chart: Chart, paint: Paint) -> str:
