@@ -58,6 +58,31 @@ def test_the_reference_is_always_kept() -> None:
     assert select(whole(), sets={"atime": ["strictatime"]}).factor("atime").reference == "relatime"
 
 
+def test_another_reference_takes_the_place_of_the_study_s() -> None:
+    study = select(whole(), sets={"atime": ["NoAtime"]}, references={"atime": "strictatime"})
+    assert _labels(study, "atime") == ["strictatime", "noatime"]
+    assert study.factor("atime").reference == "strictatime"
+    study = select(whole(), references={"atime": "noatime"})
+    assert _labels(study, "atime") == ["relatime", "noatime"]
+    assert study.factor("atime").reference == "noatime"
+
+
+@pytest.mark.parametrize(
+    ("references", "message"),
+    [
+        ({"size": "64 B"}, 'no factor with a reference is called "size"'),
+        ({"atme": "noatime"}, 'no factor with a reference is called "atme"'),
+        ({"atime": "noatme"}, 'no level is called "noatme"'),
+        ({"atime": "all"}, "its reference is one level"),
+        ({"atime": "noatime, relatime"}, "no level is called"),
+    ],
+)
+def test_a_reference_that_cannot_be_is_refused(references: dict[str, str], message: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        select(whole(), references=references)
+    assert message in caught.value.message
+
+
 def test_a_treatment_with_its_reference_alone_is_refused_and_says_so() -> None:
     with pytest.raises(RequestError, match='left with only "relatime"') as caught:
         select(whole(), sets={"atime": ["relatime"]})

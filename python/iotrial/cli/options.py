@@ -212,6 +212,13 @@ study_options = with_options(
         help="Only these levels of a factor; program=PATH,PATH: programs of a workload that takes them by path.",
     ),
     compared(
+        "--reference",
+        "references",
+        multiple=True,
+        metavar="FACTOR=LEVEL",
+        help="Compare the levels of a factor with this one, not with the study's reference.",
+    ),
+    compared(
         "--condition",
         "conditions",
         multiple=True,

@@ -157,6 +157,7 @@ class RunRequest:
 
     sets: dict[str, list[str]] = field(default_factory=dict)
     conditions: dict[str, list[str]] = field(default_factory=dict)
+    references: dict[str, str] = field(default_factory=dict)
     full: bool = False
     lab: str | None = None
     on: str | None = None
@@ -197,6 +198,9 @@ def request_of(values: Mapping[str, Any]) -> RunRequest:
     NAME=LEVEL."""
     sets = _pairs("--set", values.get("sets", ()))
     conditions = _pairs("--condition", values.get("conditions", ()))
+    references = dict(
+        named_value("--reference", text, "LEVEL", "scheduler=none") for text in values.get("references", ())
+    )
     consent, located = named(
         values.get("places", ()),
         values.get("device"),
@@ -207,12 +211,13 @@ def request_of(values: Mapping[str, Any]) -> RunRequest:
     return RunRequest(
         sets=sets,
         conditions=conditions,
+        references=references,
         seed=_seed(values.get("seed")),
         controls=not values.get("no_controls"),
         account=not values.get("no_account"),
         check=not values.get("no_check"),
         copy_from=_copied(values.get("copy_from")),
-        named=tuple(sorted({*sets, *conditions})),
+        named=tuple(sorted({*sets, *conditions, *references})),
         consent=consent,
         located=located,
         **{name: values[name] for name in _FIELDS if name in values},
@@ -278,6 +283,7 @@ def narrowed(study: Study, request: RunRequest) -> Study:
         study,
         sets=request.sets,
         conditions=request.conditions,
+        references=request.references,
         full=request.full,
         margin=margin,
         alpha=request.alpha,

@@ -25,6 +25,7 @@ def select(
     *,
     sets: Mapping[str, Sequence[str]] | None = None,
     conditions: Mapping[str, Sequence[str]] | None = None,
+    references: Mapping[str, str] | None = None,
     full: bool = False,
     margin: float | None = None,
     alpha: float | None = None,
@@ -35,10 +36,12 @@ def select(
 
     ``sets`` and ``conditions`` give labels by factor (``["all"]``: every one); ``conditions`` also takes
     ``workload``, and ``sets`` takes paths under ``program`` (``study.programs``). What is not named runs at
-    its defaults, or completely with ``full``. The reference of a treatment factor is always kept. Raises
-    UnknownName for an unknown factor, level or workload, and RequestError if nothing is left to compare.
+    its defaults, or completely with ``full``. The reference of a treatment factor is always kept: that of the study, or a
+    level from ``references``. Raises UnknownName for an unknown factor, level or workload, and RequestError if nothing is
+    left to compare.
     """
     study, sets = with_programs(study, sets or {})
+    study = _referred(study, references or {})
     wanted = _wanted(study, sets, conditions or {})
     factors = [_narrowed(factor, wanted.get(factor.name), full=full) for factor in study.factors]
     workloads = _workloads(study, wanted.get(WORKLOAD), factors, full=full)
@@ -54,6 +57,25 @@ def select(
         responses=tuple(response for response in study.responses if response.workload in names),
         claims=tuple(claim for claim in study.claims if runs(claim, factors, names)),
     )
+
+
+def _referred(study: Study, references: Mapping[str, str]) -> Study:
+    """Return the study with other references of its treatment factors."""
+    own = [factor.name for factor in study.treatment_factors]
+    for name in references:
+        if name not in own:
+            raise UnknownName("factor with a reference", name, own, where=study.name)
+    factors = []
+    for factor in study.factors:
+        if factor.name in references:
+            labels = [level.label for level in factor.levels]
+            found = _chosen(f'factor "{factor.name}"', "level", [references[factor.name]], labels)
+            if len(found) != 1:
+                raise RequestError(f'factor "{factor.name}": its reference is one level, not "{ALL}"')
+            factors.append(replace(factor, reference=found[0]))
+        else:
+            factors.append(factor)
+    return replace(study, factors=tuple(factors))
 
 
 def with_levels(study: Study, labels: Mapping[str, Sequence[str]], *, time_s: float) -> Study:
