@@ -183,7 +183,7 @@ def analyse(
             races.append(race)
         primary += _estimands(spec, condition, runs, controlled, primary=True)
         exploratory += _estimands(spec, condition, runs, controlled, primary=False)
-        diagnostics += diagnose(spec, condition, own)
+        diagnostics += diagnose(spec, condition, runs)
     exploratory += _pooled_estimands(spec, laid_out, controls)
     found = list(_effects([*primary, *exploratory], spec))
     judgements = {

@@ -177,12 +177,15 @@ def log_paths(x: Floats, *, copies: Floats | None = None, aim: float = 0.0, side
         )
         stake, gap = scale * stakes, scale * gaps
         coin = log_cosh(stake)
+        won, coin_cost = np.cumsum(stake, axis=1), np.cumsum(coin, axis=1)
+        others = np.logaddexp(gap, -gap) if copied.any() else None
         for i, sign in enumerate(signs):
-            cost = np.cumsum(coin, axis=1)
-            if copied.any():
-                all_runs = np.cumsum(np.where(copied, _log_mean_of_three(sign * stake, gap), coin), axis=1)
+            cost = coin_cost
+            if others is not None:
+                mean = _log_mean_of_three(sign * stake, others)
+                all_runs = np.cumsum(np.where(copied, mean, coin), axis=1)
                 cost = all_runs if bets.bold[k] else np.maximum(cost, all_runs)
-            logs[k, i] = sign * np.cumsum(stake, axis=1) - cost + math.log(weight / len(signs))
+            logs[k, i] = sign * won - cost + math.log(weight / len(signs))
     return log_sum(logs.reshape(bets.weights.size * len(signs), *x.shape))
 
 
@@ -217,9 +220,11 @@ def log_cosh(z: Floats) -> Floats:
     return found
 
 
-def _log_mean_of_three(stake: Floats, gap: Floats) -> Floats:
-    """Return ln of the mean of exp(stake), exp(-stake/2 + gap) and exp(-stake/2 - gap)."""
-    found: Floats = np.logaddexp(stake, np.logaddexp(gap, -gap) - stake / 2.0) - math.log(3.0)
+def _log_mean_of_three(stake: Floats, others: Floats) -> Floats:
+    """Return ln of the mean of exp(stake), exp(-stake/2 + gap) and exp(-stake/2 - gap).
+
+    ``others``: ln of exp(gap) + exp(-gap)."""
+    found: Floats = np.logaddexp(stake, others - stake / 2.0) - math.log(3.0)
     return found
 
 

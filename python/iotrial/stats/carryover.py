@@ -116,7 +116,7 @@ def judge_carry_over(
     # rounded, because the last digits differ between processors: of two that are equal up to rounding, take the first
     most = max(found, key=lambda path: round(path.largest, 9))
     passed = most.largest < math.log(1.0 / alpha)
-    after = _followers(ran, most)
+    after = _followers(ran, condition, most)
     shift, score = _shift(response, blocks, after), 0.0
     fitted = dependences(*_table(units, tried, _references(spec.terms)))
     strongest = _strongest(fitted)
@@ -498,12 +498,16 @@ def _in_time(blocks: Sequence[ObservedBlock]) -> list[ObservedBlock]:
     return sorted(timed, key=lambda block: min(map(_STARTED_S, block.observations)))
 
 
-def _followers(ran: Ran, path: Path) -> dict[tuple[str, int], dict[int, bool]]:
-    """Return, by block and slot, whether the preceding run has the level; the first run of a trial has no entry."""
+def _followers(ran: Ran, condition: Condition, path: Path) -> dict[tuple[str, int], dict[int, bool]]:
+    """Return, by block of the condition and slot, whether the preceding run has the level.
+
+    The first run of a trial has no entry."""
     found: dict[tuple[str, int], dict[int, bool]] = {}
-    last: Mapping[str, str] | None = None
-    for block in ran.blocks:
+    for before_it, block in zip((None, *ran.blocks), ran.blocks, strict=False):
+        if block.condition != condition.key:
+            continue
         own = found.setdefault((block.condition, block.index), {})
+        last = None if before_it is None else max(before_it.observations, key=_SLOT).treatment
         for run in sorted(block.observations, key=_SLOT):
             if last is not None:
                 before = run.treatment if run.after_itself else last

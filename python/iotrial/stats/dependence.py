@@ -126,7 +126,10 @@ def dependences(table: RunColumns, held: Mapping[tuple[str, str], Floats | Flags
     columns = np.column_stack([_column(held[pair], pattern) for pair, pattern in names])[which]
     residuals = Residuals(table, columns)
     sizes, scores = residuals.alone()
-    exposures = _exposures(columns, [held[pair][which] for pair, _ in names], table.unit[which])
+    flags = _centred(
+        np.column_stack([one[which].astype(np.float64) for one in held.values()]), table.unit[which]
+    )
+    exposures = _exposures(residuals.inside, np.repeat(flags, len(PATTERNS), axis=1))
     return [
         Dependence(*pair, pattern, float(sizes[place]), float(scores[place]), float(exposures[place]))
         for place, (pair, pattern) in enumerate(names)
@@ -151,10 +154,9 @@ def _column(flags: Floats | Flags, pattern: Pattern) -> Floats:
     return found
 
 
-def _exposures(columns: Floats, held: Sequence[Floats | Flags], units: Counts) -> Floats:
-    """Return the slope of each column on the level's own flags, inside units."""
-    flags = _centred(np.column_stack(held).astype(np.float64), units)
-    found: Floats = (_centred(columns, units) * flags).sum(axis=0) / np.maximum((flags**2).sum(axis=0), 1.0)
+def _exposures(columns: Floats, flags: Floats) -> Floats:
+    """Return the slope of each column on the level's own flags; both are centred in their units."""
+    found: Floats = (columns * flags).sum(axis=0) / np.maximum((flags**2).sum(axis=0), 1.0)
     return found
 
 
@@ -170,7 +172,9 @@ class Residuals:
         everything = np.column_stack([arms[:, 1:], slots, columns, table.value[which]])
         everything = _centred(everything, table.unit[which])
         count = arms.shape[1] - 1 + slots.shape[1]
-        before = (everything[:, count:-1] ** 2).sum(axis=0)
+        #: the columns, centred in their units
+        self.inside = everything[:, count:-1]
+        before = (self.inside**2).sum(axis=0)
         rest = _without(everything[:, :count], everything[:, count:])
         self._x, self._y = rest[:, :-1], rest[:, -1]
         self._known = (self._x**2).sum(axis=0) > _LEFT * before + 1e-9

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from iotrial.design.model import ArmKind, Condition, TermKind
 from iotrial.stats.change_points import changes
-from iotrial.stats.contrast import Responses, usable
+from iotrial.stats.contrast import Responses, Runs, usable
 from iotrial.stats.model import Diagnostic, LevelChange, ObservedBlock
 from iotrial.stats.spec import Spec
 from iotrial.study.model import Response, Scale
@@ -34,18 +34,18 @@ Floats = npt.NDArray[np.float64]
 FEWEST_BLOCKS = 10
 
 
-def diagnose(spec: Spec, condition: Condition, blocks: Sequence[ObservedBlock]) -> tuple[Diagnostic, ...]:
-    """Return the diagnostics of one condition (empty if its workload has no response)."""
+def diagnose(spec: Spec, condition: Condition, runs: Runs) -> tuple[Diagnostic, ...]:
+    """Return the diagnostics of one condition (empty if its workload has no response). ``runs``: those of its blocks."""
     response = spec.main_response(condition)
     if response is None:
         return ()
-    values, slots, times = _layout(blocks, response)
+    values, slots, times = _layout(runs.blocks, response)
     found = len(values)
     order_effect = order_p = autocorrelation = drift = modes = share = None
     if found >= FEWEST_BLOCKS and values.shape[1] > 1:
         arms = values.mean(axis=0)
         order_effect, order_p = order_of(values - arms, slots)
-        table = Responses(blocks, response)
+        table = Responses(runs, response)
         contrasts = [
             table.contrasts(term.weights, whole=True).values
             for term in spec.terms

@@ -255,9 +255,9 @@ class NumberTable:
         self.numbers = array("d")
         self.rows = 0
 
-    def add(self, numbers: Sequence[float]) -> NumbersOfRow:
+    def add(self, numbers: list[float]) -> NumbersOfRow:
         """Add a row."""
-        self.numbers.extend(numbers)
+        self.numbers.fromlist(numbers)
         self.rows += 1
         return NumbersOfRow(self, self.rows - 1)
 

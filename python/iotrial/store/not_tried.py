@@ -46,7 +46,7 @@ def why_not_tried(
     levels = _levels(study, effect) if effect.verdict in QUIET else None
     if levels is None:
         return None
-    own = list(_runs_of(runs, effect))
+    own = _runs_of(runs, effect)
     starts = any(one.name == effect.workload and one.work.kind == "command" for one in study.workloads)
     reasons = [
         _of_setting(pair, own, host, starts=starts)
@@ -77,12 +77,16 @@ def _condition(effect: Effect) -> str | None:
     return None if effect.kind == "pooled" else condition_key(effect.workload, effect.condition)
 
 
-def _runs_of(runs: Sequence[RunRecord], effect: Effect) -> Iterator[RunRecord]:
-    key = _condition(effect)
-    for run in runs:
-        own = run.condition == key if key else f"workload={effect.workload}" in run.condition.split(",")
-        if own and run.treatment.get(effect.factor) in (effect.level, effect.reference) and not run.failure:
-            yield run
+def _runs_of(runs: Sequence[RunRecord], effect: Effect) -> list[RunRecord]:
+    key, workload = _condition(effect), f"workload={effect.workload}"
+    conditions = {run.condition for run in runs}
+    own = {one for one in conditions if (one == key if key else workload in one.split(","))}
+    levels = (effect.level, effect.reference)
+    return [
+        run
+        for run in runs
+        if run.condition in own and run.treatment.get(effect.factor) in levels and not run.failure
+    ]
 
 
 def _of_setting(
