@@ -234,7 +234,7 @@ def test_a_faster_level_that_loses_data_is_named_in_the_headline_with_how_often(
     assert found.summary.headline.endswith(
         "Caution: the faster mode off loses acknowledged writes at 74 of 200 cut points [30 %, 44 %]."
     )
-    assert found.effects[0].risk == "loses data (off)"
+    assert found.effects[0].risk == "loses data"
     harmless = with_cuts(cuts("on"), cuts("off"))
     assert "Caution" not in harmless.summary.headline
     assert harmless.effects[0].risk == ""

@@ -95,14 +95,26 @@ def verdict_of(runs: Runs, *, repairs: bool = True) -> str:
     return ", ".join(parts)
 
 
+def _with_interval(counts: Sequence[int], runs: Runs) -> Cell:
+    """Return a count with the interval of its share, e.g. "128 [57 %, 71 %]"; "0 (≤ 1.5 %)"."""
+    if not any(counts):
+        return f"0 (≤ {_percent(_most(sum(one.points for one in runs)))})"
+    low, high = _interval(counts, runs)
+    return Words(f"{sum(counts):,} [{_percent(low)}, {_percent(high)}]", "invalid")
+
+
 def _share(counts: Sequence[int], runs: Runs) -> str:
-    low, high = over_runs([Proportion(count, one.points) for count, one in zip(counts, runs, strict=True)])
+    low, high = _interval(counts, runs)
     return f"{sum(counts):,} of {_points(runs)} [{_percent(low)}, {_percent(high)}]"
+
+
+def _interval(counts: Sequence[int], runs: Runs) -> tuple[float, float]:
+    return over_runs([Proportion(count, one.points) for count, one in zip(counts, runs, strict=True)])
 
 
 def lossy_interval(runs: Runs) -> tuple[float, float]:
     """Return the interval for the share of points at which acknowledged writes are missing."""
-    return over_runs([Proportion(one.lossy, one.points) for one in runs])
+    return _interval([one.lossy for one in runs], runs)
 
 
 def _points(runs: Runs) -> str:
@@ -327,10 +339,14 @@ def durability_section(rows: Sequence[DurabilityRow], not_cut: Sequence[str]) ->
     """Yield the table of all arms; on the page also examples of what was found."""
     if not rows and not not_cut:
         return
-    columns = heads("~arm", ">acknowledged", ">cut points", ">lossy", ">corrupt", ">needs fsck", "~verdict")
+    # what is the same in all rows is said once
+    common = len({(row.cuts.acknowledged, row.cuts.points) for row in rows}) == 1
+    columns = heads(
+        "~arm", *([] if common else [">acknowledged", ">cut points"]), ">lossy", ">corrupt", ">needs fsck"
+    )
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        groups.setdefault(row.condition.text, []).append(_row(row))
+        groups.setdefault(row.condition.text, []).append(_row(row, common=common))
     made = tuple(Group(tuple(members), title) for title, members in groups.items())
     notes: list[Block] = [Note(f"{escape(why)}.", view=View.LONG) for why in not_cut]
     examples = [
@@ -338,7 +354,12 @@ def durability_section(rows: Sequence[DurabilityRow], not_cut: Sequence[str]) ->
         for row in rows
         if row.cuts.examples
     ]
-    table: list[Block] = [Table(columns, made, note=_INTERVALS)] if rows else []
+    each = (
+        f"{rows[0].cuts.acknowledged:,} acknowledged, {rows[0].cuts.points:,} cut points each. "
+        if common
+        else ""
+    )
+    table: list[Block] = [Table(columns, made, note=each + _INTERVALS)] if rows else []
     yield Section(
         "After a power cut",
         (*table, *examples, *notes),
@@ -348,16 +369,13 @@ def durability_section(rows: Sequence[DurabilityRow], not_cut: Sequence[str]) ->
     )
 
 
-def _row(row: DurabilityRow) -> Row:
+def _row(row: DurabilityRow, *, common: bool) -> Row:
     cuts = row.cuts
-    tone = "invalid" if row.harmful else "mixed" if cuts.needs_fsck else "equivalent"
     cells: tuple[Cell, ...] = (
         escape(row.arm),
-        f"{cuts.acknowledged:,}",
-        f"{cuts.points:,}",
-        f"{cuts.lossy:,}",
-        f"{cuts.corrupt:,}",
-        f"{cuts.needs_fsck:,}",
-        Words(row.verdict, tone),
+        *(() if common else (f"{cuts.acknowledged:,}", f"{cuts.points:,}")),
+        _with_interval([one.lossy for one in row.runs], row.runs),
+        _with_interval([one.corrupt for one in row.runs], row.runs),
+        Words(f"{cuts.needs_fsck:,}", "mixed") if cuts.needs_fsck else "0",
     )
     return Row(cells)

@@ -18,10 +18,10 @@ from iotrial.report.blocks import (
     table,
 )
 from iotrial.report.document import Document
-from iotrial.report.evidence import COUNT, KINDS, SHARES, EvidenceRow
+from iotrial.report.evidence import COUNT, KINDS, EvidenceRow
 from iotrial.report.findings import arms_are_rows
 from iotrial.report.metrics import is_system_wide, words_of
-from iotrial.report.notation import capitalised, counted, elided, percent, quantity
+from iotrial.report.notation import capitalised, counted, elided, joined, percent
 from iotrial.report.phrases import TIME_UNITS, amount
 from iotrial.store.model import with_checks
 from iotrial.terminal import escape
@@ -43,8 +43,6 @@ _ENERGY = "energy"
 _MOST_CHANGES = 12
 #: most conditions with a list of requests
 _MOST_CONDITIONS = 3
-#: with fewer requests, their times are not shown
-_FEW = 10
 #: singular and plural
 _KINDS = {
     "read": ("read", "reads"),
@@ -93,32 +91,29 @@ def _requests(document: Document) -> Iterator[str]:
     """Yield the requests to the device in accounted repetitions, a line per condition, if there are few conditions."""
     conditions: dict[str, dict[str, dict[str, EvidenceRow]]] = {}
     for row in document.evidence:
-        if row.metric.partition(".")[0] in (COUNT, *SHARES):
+        if row.metric.partition(".")[0] == COUNT:
             by_treatment = conditions.setdefault(row.condition.text, {})
             by_treatment.setdefault(row.treatment, {})[row.metric] = row
     if len(conditions) > _MOST_CONDITIONS:
         return
     for condition, by_treatment in conditions.items():
-        texts = [f"{escape(arm)} {_requested(rows)}" for arm, rows in by_treatment.items()]
+        arms: dict[str, list[str]] = {}
+        for arm, rows in by_treatment.items():
+            arms.setdefault(_requested(rows), []).append(escape(arm))
+        texts = [f"{joined(names)} {requested}" for requested, names in arms.items()]
         where = f"{condition}: " if len(conditions) > 1 else ""
         checks = ", with the checks after the work" if with_checks(document.data.requests) else ""
         yield f"{where}{'; '.join(texts)}. Traced separately, not in the timed runs{checks}"
 
 
 def _requested(rows: Mapping[str, EvidenceRow]) -> str:
-    """Return e.g. "400 reads (half within 60 µs, 99 % within 90 µs), 1 flush"."""
+    """Return e.g. "400 reads, 1 flush"."""
     texts = []
     for kind in KINDS:
         count = rows.get(f"{COUNT}.{kind}")
         if count is None or not count.value:
             continue
-        times = [
-            f"{share} within {quantity(row.value, 's')}"
-            for name, share in (("accounted_request_p50", "half"), ("accounted_request_p99", "99 %"))
-            if (row := rows.get(f"{name}.{kind}")) is not None
-        ]
-        words = f"{count.value:,.10g} {_KINDS[kind][count.value != 1]}"
-        texts.append(f"{words} ({', '.join(times)})" if times and count.value >= _FEW else words)
+        texts.append(f"{count.value:,.10g} {_KINDS[kind][count.value != 1]}")
     return ", ".join(texts) or "none"
 
 

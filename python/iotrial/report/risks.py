@@ -64,7 +64,7 @@ def explained(risks: Risks) -> Iterator[str]:
 
 
 def risk_of(effect: Effect, risks: Risks, measured: Risks = NO_RISKS) -> str:
-    """Return the mark of a row in a table, e.g. "data at risk (nobarrier)", "loses data (nobarrier)"; "" for none.
+    """Return the mark of a row in a table, e.g. "loses data"; of the reference "data at risk (nobarrier)"; "" for none.
 
     Marked is the faster level if it puts data at risk, or the level compared with the reference if it does and is not
     slower.
@@ -75,7 +75,8 @@ def risk_of(effect: Effect, risks: Risks, measured: Risks = NO_RISKS) -> str:
     if level is None:
         return ""
     lost = level in measured.get(effect.factor, {})
-    return f"{LOSES_DATA if lost else Safety.DATA_AT_RISK.value} ({escape(level)})"
+    mark = LOSES_DATA if lost else Safety.DATA_AT_RISK.value
+    return mark if level == effect.level else f"{mark} ({escape(level)})"
 
 
 def _riskier(level: str, other: str, risks: Mapping[str, str]) -> bool:
