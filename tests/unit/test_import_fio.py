@@ -215,6 +215,13 @@ def test_clones_without_amounts_or_histograms_have_no_rate_and_no_percentiles() 
     assert not values(data, "read_bw")
     assert not values(data, "read_clat_p99")
     assert values(data, "read_clat_mean") == [5.0]
+    assert "x.json: job a: percentiles of 2 clones (json+ has their histograms)" in data.unread
+
+
+def test_seconds_of_fio_2_and_milliseconds_of_fio_3_are_one_clock() -> None:
+    older = json.dumps({"fio version": "fio-2.2.10", "timestamp": 2000, "jobs": [job("a", 200)]}, indent=1)
+    data = of({"a-1.json": result(job("a", 100), at=1000), "a-2.json": older})
+    assert [one.place for one in data.observations if one.response == "read_bw"] == [1_000_000, 2_000_000]
 
 
 def test_a_job_with_a_failed_clone_is_left_out_with_the_error() -> None:

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from iotrial.audits.audit import cells_of
+from iotrial.audits.audit import audit, cells_of
 from iotrial.audits.importers import read
-from iotrial.audits.importers.contract import ReadOptions, source_of
+from iotrial.audits.importers.contract import ReadOptions, Source, source_of
 from iotrial.audits.model import Dataset
 from iotrial.errors import IotrialError, RequestError
+from iotrial.report.audit.sentences import findings
 
 DATA = Path(__file__).parents[1] / "data" / "audit" / "printed"
 CORPUS = DATA.parent / "corpus"
@@ -127,6 +128,7 @@ def test_both_programs_of_a_line_are_read() -> None:
         ("hyperfine.txt", "hyperfine's text output"),
         ("# hostname;interval;timestamp;CPU;%user\nvm;1;2026-01-01 UTC;-1;5\n", "sadf"),
         ("1, 23, 0, 4096, 0\n2, 24, 0, 4096, 0\n", "log of fio"),
+        (f"201, 0, 4096{', 0' * 1500}\n" * 2, "log of fio"),
         ("  │ old.txt │     new.txt      │\n  │ sec/op  │ sec/op   vs base │\n", "benchstat"),
     ],
 )  # fmt: skip
@@ -192,6 +194,23 @@ def test_statistics_are_no_treatments(header: str, responses: set[str]) -> None:
     assert {o.condition for o in data.observations} == {()}
 
 
+def test_percentiles_below_each_other_are_conditions() -> None:
+    data = of("percentile,ext4,xfs\n50,1.0,1.1\n99,3.0,3.1\n")
+    assert [(o.group, o.value, o.condition) for o in data.observations] == [
+        (group, value, (("percentile", share),))
+        for group, values in (("ext4", (1.0, 3.0)), ("xfs", (1.1, 3.1)))
+        for share, value in zip(("50", "99"), values, strict=True)
+    ]
+
+
+def test_columns_named_by_a_count_are_responses() -> None:
+    data = of("fs,8 jobs,16 jobs\next4,100.5,200.1\nxfs,110.2,210.5\n")
+    assert rows(data) == [
+        ("ext4", "8 jobs", 100.5, ""), ("xfs", "8 jobs", 110.2, ""),
+        ("ext4", "16 jobs", 200.1, ""), ("xfs", "16 jobs", 210.5, ""),
+    ]  # fmt: skip
+
+
 def test_tests_side_by_side_are_responses() -> None:
     data = of("size,Sequential Read (MB/s),Random Write (MB/s)\n4k,1.5,2.5\n64k,3.5,4.5\n")
     assert {(group, response) for group, response, *_ in rows(data)} == {
@@ -255,6 +274,15 @@ def test_two_files_of_hyperfine_keep_their_orders() -> None:
     ]
 
 
+def test_files_that_do_not_say_which_was_first_have_no_order() -> None:
+    def export(label: str, *times: float) -> Source:
+        text = json.dumps({"results": [{"command": "a", "times": times}]})
+        return source_of(text.encode(), name=f"{label}.json", label=label, alone=False)
+
+    files = [export("old", 1.0, 1.2, 1.1, 1.3, 1.05), export("new", 2.0, 2.2, 2.1, 2.3, 2.05)]
+    assert "does not record the order" in " ".join(findings(audit(read(files, ReadOptions()))))
+
+
 IOZONE_OLD = (
     "\tIozone: Performance Test of File I/O\n"
     "                                                            random  random    bkwd   record   stride\n"
@@ -297,7 +325,45 @@ def test_a_second_table_of_iozone_is_no_repeat_and_a_shifted_row_is_named() -> N
 
 def test_iozones_cpu_report_is_no_rate() -> None:
     text = '"Writer report"\n "4"\n"64" 31233\n\n"Writer CPU utilization report (Y-axis is percent)"\n "4"\n"64" 12.5\n'
-    assert [o.value for o in of(text).observations] == [31233]
+    data = of(text)
+    assert [o.value for o in data.observations] == [31233]
+    assert "CPU" in " ".join(data.unread)
+
+
+def test_reports_of_iozone_that_are_not_known_or_damaged_are_named() -> None:
+    text = '"Writer report"\n "4" "8"\n"64" 31 32\n"128" 41 4x\n"256" 51 52 53\n\n"Strange report"\n "4"\n"64" 7\n'
+    data = of(text)
+    assert [o.value for o in data.observations] == [31, 32]
+    assert [re.search("line [0-9]+", line)[0] for line in data.unread] == ["line 4", "line 5", "line 7"]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("clients", ["1", "4"])
+def test_concurrency_above_the_text_of_bonnie_is_a_condition(clients: str) -> None:
+    text = (
+        "Version  1.97       ------Sequential Output------ --Sequential Input- --Random-\n"
+        f"Concurrency {clients:>3}     -Per Chr- --Block-- -Rewrite- -Per Chr- --Block-- --Seeks--\n"
+        "Machine        Size K/sec %CP K/sec %CP K/sec %CP K/sec %CP K/sec %CP  /sec %CP\n"
+        "box              4G   500  97 70000  15 33000   7  1200  98 95000   8 350.1  12\n"
+    )
+    data = of(text)
+    assert [o.value for o in data.observations] == [500, 70000, 33000, 1200, 95000, 350.1]
+    size = (("size", "4G"),)
+    assert {o.condition for o in data.observations} == {
+        size if clients == "1" else (*size, ("concurrency", "4"))
+    }
+    assert not data.unread
+
+
+def test_progress_of_dd_is_no_run_and_its_errors_are_named() -> None:
+    text = (
+        "536870912 bytes (537 MB, 512 MiB) copied, 1 s, 537 MB/s\r1073741824 bytes (1.1 GB, 1.0 GiB) copied, 2 s, 511 MB/s\r"
+        "1024+0 records in\n1024+0 records out\n1073741824 bytes (1.1 GB, 1.0 GiB) copied, 2.15 s, 499 MB/s\n"
+        "dd: error writing 'x': No space left on device\n"
+    )
+    data = of(text)
+    assert [o.value for o in data.observations] == [2.15]
+    assert len(data.unread) == 3
+    assert "No space left" in " ".join(data.unread)
 
 
 def test_old_and_new_lines_of_bonnie_in_one_file_are_both_read() -> None:

@@ -439,6 +439,10 @@ def _looks_measured(name: str) -> bool:
 
 
 def _is_condition(name: str) -> bool:
+    if re.match("[0-9]", name):  # "16 jobs" is a level itself
+        return False
+    if english(name) in ("percentile", "quantile"):
+        return True
     words = set(re.split(r"[_\s]+", english(name)))
     rate = split_unit(name)[1].endswith("/s")
     return (

@@ -90,7 +90,8 @@ def read(source: Source, _: ReadOptions) -> Imported:
     documents = _final(source, list(_documents(source, unread)), unread)
     observations: list[Observation] = []
     for at, document in enumerate(documents):
-        stamp = measured(document.get("timestamp_ms")) or measured(document.get("timestamp"))
+        seconds = measured(document.get("timestamp"))  # fio 2 has no other
+        stamp = measured(document.get("timestamp_ms")) or (seconds and seconds * 1e3)
         place = stamp if stamp is not None else float(at) if len(documents) > 1 else None
         for in_turn, jobs in enumerate(_together(source, document, unread)):
             # jobs that ran in turn share the document's time stamp
@@ -232,6 +233,11 @@ def _of_job(
     for lacking in dict.fromkeys(one for job in jobs for one in _lacking(job)):
         unread.append(f"{source.name}: job {_name(jobs[0])}: {lacking}")
     parts = [part for way in _WAYS for part in _parts(jobs, way)]
+    timed = [part[name] for part in parts for name in _LATENCIES if isinstance(part.get(name), dict)]
+    if len(jobs) > 1 and any("percentile" in one and "bins" not in one for one in timed):
+        unread.append(
+            f"{source.name}: job {_name(jobs[0])}: percentiles of {len(jobs)} clones (json+ has their histograms)"
+        )
     if not parts:
         unread.append(f"{source.name}: job {_name(jobs[0])} (did no reads, writes or trims)")
     elif any("clat_ns" in part or "clat" in part for part in parts) and not any(

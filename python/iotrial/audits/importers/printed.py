@@ -50,7 +50,8 @@ class _Program:
     """``sure``: a line only this program prints; ``like``: what a line with a result holds, even a damaged one.
 
     ``results``: its lines with numbers; ``parts``: headings (conditions); ``each``: responses that every run prints;
-    ``every``: a line has as many results as places that are ``like`` one.
+    ``every``: a line has as many results as places that are ``like`` one. ``above``: a line above each final result, without
+    which it is an interim one, in a text that has such lines.
     """
 
     title: str
@@ -60,6 +61,7 @@ class _Program:
     parts: tuple[re.Pattern[str], ...] = ()
     each: tuple[str, ...] = ()
     every: bool = False
+    above: re.Pattern[str] | None = None
 
 
 def _line(pattern: str, response: str = "", unit: str = "") -> _Result:
@@ -72,11 +74,12 @@ _PROGRAMS = (
     _Program(
         "dd",
         re.compile(r"[0-9]+ bytes (?:\(.{1,40}\) )?(?:copied, [0-9.e+-]+ s|transferred in [0-9.]+ sec)"),
-        re.compile(r"bytes.*transferred|copied, |[kMGT]B/s\s*$"),
+        re.compile(r"bytes.*transferred|copied, |[kMGT]B/s\s*$|^dd: "),
         (
             _line(rf"(?P<bytes>[0-9]+) bytes (?:\(.{{1,40}}\) )?copied, {_NUMBER} s(?:econds)?, .*", "time", "s"),
             _line(rf"(?P<bytes>[0-9]+) bytes transferred in {_NUMBER} secs? .*", "time", "s"),
         ),
+        above=re.compile(r"[0-9]+\+[0-9]+ records out"),
     ),
     _Program(
         "the shell's time",
@@ -193,8 +196,8 @@ _REFUSED: tuple[tuple[str, str, str], ...] = (
     ),
     ("fio's terse output", r"[2-5];(?:fio-[^;]*;)?[^;]*;[0-9]+;[0-9]+;(?:[^;]*;){40,}.*", _FIO),
     (
-        "a log of fio (write_bw_log, write_lat_log, write_iops_log)",
-        r"[0-9]+, [0-9]+, [0-3], [0-9]+(?:, .*)?",
+        "a log of fio (write_bw_log, write_lat_log, write_iops_log, write_hist_log)",
+        r"[0-9]+, [0-9]+, [0-3], [0-9]+(?:, .*)?|[0-9]+, [0-2], [0-9]+(?:, [0-9]+){100}.*",
         _FIO,
     ),
     ("a fio job file", r"\[global\]", _FIO),
@@ -262,7 +265,7 @@ _REFUSED: tuple[tuple[str, str, str], ...] = (
 
 def refusal(text: str) -> tuple[str, str] | None:
     """The name of a program with output that cannot be audited, and what to do instead; None if the text is of none."""
-    lines = [line for line in text.split("\n", 200)[:200] if line.strip() and len(line) <= 4000]
+    lines = [line[:4000] for line in text.split("\n", 200)[:200] if line.strip()]
     for title, pattern, hint in _REFUSED:
         found = [re.fullmatch(pattern, line.strip()) is not None for line in lines]
         # a log has nothing but samples
@@ -309,7 +312,9 @@ def read(source: Source, _: ReadOptions) -> Imported:
 def _results(source: Source, program: _Program, unread: list[str]) -> Iterator[Observation]:
     part: dict[str, str] = {}
     runs: Counter[tuple[object, ...]] = Counter()
-    for at, line in enumerate(source.text.split("\n", MAX_ROWS)[:MAX_ROWS], start=1):
+    above = program.above if program.above and program.above.search(source.text) else None
+    lines = source.text.split("\n", MAX_ROWS)[:MAX_ROWS]
+    for at, (last, line) in enumerate(zip(("", *lines), lines, strict=False), start=1):
         if len(line) > _LONGEST_LINE:
             unread.append(f"{source.name}: line {at} (longer than {_LONGEST_LINE} characters)")
             continue
@@ -332,7 +337,7 @@ def _results(source: Source, program: _Program, unread: list[str]) -> Iterator[O
             if "benchmark" in found:
                 response, unit = _GO_UNITS.get(unit, (response, unit))
             value = measured(written)
-            if value is None:
+            if value is None or (above and not above.fullmatch(last.strip())):
                 unread.append(f"{source.name}: line {at} ({label(line)[:60]})")
                 continue
             condition = tuple((name, label(text)) for name, text in (part | found).items())
