@@ -11,7 +11,7 @@ import pytest
 
 from iotrial.audits.audit import audit, cells_of
 from iotrial.audits.importers import read
-from iotrial.audits.importers.contract import ReadOptions, Source, source_of
+from iotrial.audits.importers.contract import ReadOptions, Source, source_of, with_stems
 from iotrial.audits.model import Dataset
 from iotrial.errors import IotrialError, RequestError
 from iotrial.report.audit.sentences import findings
@@ -209,6 +209,55 @@ def test_columns_named_by_a_count_are_responses() -> None:
         ("ext4", "8 jobs", 100.5, ""), ("xfs", "8 jobs", 110.2, ""),
         ("ext4", "16 jobs", 200.1, ""), ("xfs", "16 jobs", 210.5, ""),
     ]  # fmt: skip
+
+
+def test_a_result_of_pgbench_without_its_run_is_named_and_progress_is_counted() -> None:
+    head = "progress: 6.0 s, 1014.5 tps, lat 7.8 ms stddev 4.6\nscaling factor: 1\nnumber of clients: 8\n"
+    run = "number of transactions actually processed: 9\n"
+    figures = "latency average = 9.8 ms\ntps = {} (without initial connection time)\n"
+    data = of(f"{head}{run}{figures.format(813.5)}-- sync\n{figures.format(579.25)}")
+    assert [value for _, response, value, _ in rows(data) if response == "tps"] == [813.5]
+    assert "tps = 579.25" in " ".join(data.unread)
+    assert "x.txt: interim reports (1)" in data.unread
+
+
+def test_a_run_of_sysbench_does_not_inherit_the_conditions_of_the_one_before() -> None:
+    head = "sysbench 1.0.20 (using system LuaJIT 2.1)\nNumber of threads: 1\n"
+    file = "Block size 16KiB\nDoing random read test\n         avg:      0.25\n         95th percentile:    0.5\n"
+    cpu = "Prime numbers limit: 10000\n[ 1s ] thds: 1 eps: 1000.00 lat (ms,95%): 1.00\n         avg:      1.25\n         95th percentile:    1.5\n"
+    data = of(head + file + head + cpu)
+    assert [(o.value, dict(o.condition)) for o in data.observations if o.response == "latency_average"] == [
+        (0.25, {"Number of threads": "1", "Block size": "16KiB", "test": "random read"}),
+        (1.25, {"Number of threads": "1", "Prime numbers limit": "10000"}),
+    ]
+    assert data.unread == ("x.txt: interim reports (1)",)
+
+
+def test_sums_of_iozone_have_the_sizes_of_files_and_records_as_conditions() -> None:
+    part = (
+        "\tEach process writes a 1024 kByte file in {} kByte records\n\n"
+        "\tChildren see throughput for  2 readers \t\t= {} kB/sec\n"
+    )
+    data = of(f"\tIozone: Performance Test of File I/O\n{part.format(4, 1000.5)}{part.format(64, 2000.5)}")
+    assert [(o.value, dict(o.condition)) for o in data.observations] == [
+        (value, {"processes": "2", "file_kib": "1024", "record_kib": size})
+        for value, size in ((1000.5, "4"), (2000.5, "64"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "groups"),
+    [
+        (("a-0", "a-1", "a-2", "b-0", "b-1", "b-2"), {"a", "b"}),
+        (("raid-0", "raid-1"), {"raid-0", "raid-1"}),
+        (("raid-0", "raid-1", "raid-5"), {"raid-0", "raid-1", "raid-5"}),
+        (("qd-0", "qd-2", "qd-4"), {"qd-0", "qd-2", "qd-4"}),
+    ],
+)
+def test_files_numbered_from_0_are_runs_from_three_on(names: tuple[str, ...], groups: set[str]) -> None:
+    assert {
+        one.stem for one in with_stems([source_of(b"x", name=f"{name}.json") for name in names])
+    } == groups
 
 
 def test_tests_side_by_side_are_responses() -> None:

@@ -64,6 +64,10 @@ _HEADING = re.compile(r'\s*"[^"0-9][^"]*".*')
 _THROUGHPUT = re.compile(
     r"\s*Children see throughput for\s+([0-9]{1,6})\s+(.{1,40}?)\s*=\s*([0-9.]{1,24})\s*(?:kB|KB)/sec\s*"
 )
+_SIZES = re.compile(
+    r"\s*Each (?:process|thread) writes an? ([0-9]{1,15}) k?byte file in ([0-9]{1,12}) k?byte records\s*",
+    re.I,
+)
 
 
 def recognises(text: str) -> bool:
@@ -214,11 +218,14 @@ def _reports(name: str, lines: Sequence[str], unread: list[str]) -> Iterator[Row
 
 
 def _sums(lines: Sequence[str]) -> Iterator[Row]:
+    sizes: tuple[tuple[str, str], ...] = ()
     for line in lines:
+        if match := _SIZES.fullmatch(line):
+            sizes = (("file_kib", match[1]), ("record_kib", match[2]))
         if match := _THROUGHPUT.fullmatch(line):
             value = measured(match[3])
             if value is not None:
-                yield label(match[2]).replace(" ", "_"), (("processes", match[1]),), value
+                yield label(match[2]).replace(" ", "_"), (("processes", match[1]), *sizes), value
 
 
 FORMAT = Format("iozone", "iozone text", recognises, read, rank=20)

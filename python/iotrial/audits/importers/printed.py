@@ -50,8 +50,8 @@ class _Program:
     """``sure``: a line only this program prints; ``like``: what a line with a result holds, even a damaged one.
 
     ``results``: its lines with numbers; ``parts``: headings (conditions); ``each``: responses that every run prints;
-    ``every``: a line has as many results as places that are ``like`` one. ``above``: a line above each final result, without
-    which it is an interim one, in a text that has such lines.
+    ``every``: a line has as many results as places that are ``like`` one. ``start``: a line above the results of a run,
+    where the text has any: each response comes once below it. ``interim``: a report before the end of a run.
     """
 
     title: str
@@ -61,7 +61,8 @@ class _Program:
     parts: tuple[re.Pattern[str], ...] = ()
     each: tuple[str, ...] = ()
     every: bool = False
-    above: re.Pattern[str] | None = None
+    start: re.Pattern[str] | None = None
+    interim: re.Pattern[str] | None = None
 
 
 def _line(pattern: str, response: str = "", unit: str = "") -> _Result:
@@ -79,7 +80,7 @@ _PROGRAMS = (
             _line(rf"(?P<bytes>[0-9]+) bytes (?:\(.{{1,40}}\) )?copied, {_NUMBER} s(?:econds)?, .*", "time", "s"),
             _line(rf"(?P<bytes>[0-9]+) bytes transferred in {_NUMBER} secs? .*", "time", "s"),
         ),
-        above=re.compile(r"[0-9]+\+[0-9]+ records out"),
+        start=re.compile(r"[0-9]+\+[0-9]+ records out"),
     ),
     _Program(
         "the shell's time",
@@ -102,7 +103,7 @@ _PROGRAMS = (
         "sysbench",
         re.compile(r"\s*sysbench (?:[0-9][0-9.]*.* \(using .*\)|0\.[0-9.]+: +multi-threaded .*)"),
         re.compile(
-            r"(?:read|written), |(?:reads|writes|fsyncs)/|/s:|events \S+ second|events per|per second:|^\s+t\w+:\s+\d+\s+\("
+            r"(?:read|written), |Total operations|(?:reads|writes|fsyncs)/|/s:|events \S+ second|events per|per second|^\s+t\w+:\s+\d+\s+\("
             r"|transactions:|MiB transferred|MiB/sec|avg:|percentile:|IOPS=|MiB/s|M[bB]/sec|Requests/sec|Total transferred"
             r"|^(?!.*stddev).*events.*[0-9]\.[0-9]{2}$"
         ),
@@ -117,6 +118,7 @@ _PROGRAMS = (
             _line(rf"fsync:\s+IOPS={_NUMBER}", "fsyncs", "1/s"),
             _line(rf"read:\s+IOPS=\S+ {_NUMBER} MiB/s .*", "read", "MiB/s"),
             _line(rf"write:\s+IOPS=\S+ {_NUMBER} MiB/s .*", "written", "MiB/s"),
+            _line(rf"Total operations: [0-9]+ \({_NUMBER} per second\)", "operations", "1/s"),
             _line(rf".* MiB transferred \({_NUMBER} MiB/sec\)", "transferred", "MiB/s"),
             _line(rf"(?P<response>read|written), (?P<unit>MiB/s):\s+{_NUMBER}"),
             _line(rf"(?P<response>reads|writes|fsyncs)/s:\s+{_NUMBER}", "", "1/s"),
@@ -124,10 +126,13 @@ _PROGRAMS = (
             _line(rf"transactions:\s+[0-9]+\s+\({_NUMBER} per sec\.\)", "transactions", "1/s"),
         ),
         parts=(
-            re.compile(r"(?P<name>Number of threads|Block size):? (?P<value>.{1,40})"),
+            re.compile(
+                r"(?P<name>Number of threads|Block size|Prime numbers limit|block size|operation):? (?P<value>.{1,40})"
+            ),
             re.compile(r"Doing (?P<test>.{1,60}) test"),
         ),
         each=("latency_average", "95th percentile"),
+        interim=re.compile(r"\[\s*[0-9]+s\s*\] .*"),
     ),
     _Program(
         "pgbench",
@@ -142,6 +147,8 @@ _PROGRAMS = (
             re.compile(r"transaction type: (?P<script>.{1,100})"),
         ),
         each=("latency_average", "tps"),
+        start=re.compile("number of transactions actually processed: .*"),
+        interim=re.compile("progress: .*"),
     ),
     _Program(
         "go test -bench",
@@ -312,15 +319,23 @@ def read(source: Source, _: ReadOptions) -> Imported:
 def _results(source: Source, program: _Program, unread: list[str]) -> Iterator[Observation]:
     part: dict[str, str] = {}
     runs: Counter[tuple[object, ...]] = Counter()
-    above = program.above if program.above and program.above.search(source.text) else None
-    lines = source.text.split("\n", MAX_ROWS)[:MAX_ROWS]
-    for at, (last, line) in enumerate(zip(("", *lines), lines, strict=False), start=1):
+    start = program.start if program.start and program.start.search(source.text) else None
+    seen: set[str] | None = None  # responses below the start of a run
+    interim, ended = 0, False
+    for at, line in enumerate(source.text.split("\n", MAX_ROWS)[:MAX_ROWS], start=1):
         if len(line) > _LONGEST_LINE:
             unread.append(f"{source.name}: line {at} (longer than {_LONGEST_LINE} characters)")
             continue
+        if program.interim and program.interim.fullmatch(line.strip()):
+            interim += 1
+            continue
+        if start and start.fullmatch(line.strip()):
+            seen = set()
         headings = [match for pattern in program.parts if (match := pattern.fullmatch(line.strip()))]
         for heading in headings[:1]:
             named = heading.groupdict()
+            if ended:  # what an earlier run did says nothing of the next
+                part, ended = {}, False
             part.update({named["name"]: named["value"]} if "name" in named else named)
         matches = [(result, result.pattern.fullmatch(line.strip())) for result in program.results]
         places, results = len(program.like.findall(line)), sum(match is not None for _, match in matches)
@@ -337,9 +352,10 @@ def _results(source: Source, program: _Program, unread: list[str]) -> Iterator[O
             if "benchmark" in found:
                 response, unit = _GO_UNITS.get(unit, (response, unit))
             value = measured(written)
-            if value is None or (above and not above.fullmatch(last.strip())):
+            if value is None or (start and (seen is None or response in seen)):
                 unread.append(f"{source.name}: line {at} ({label(line)[:60]})")
                 continue
+            seen, ended = {*(seen or ()), response}, True
             condition = tuple((name, label(text)) for name, text in (part | found).items())
             runs[response, unit, condition] += 1
             yield Observation(
@@ -351,6 +367,8 @@ def _results(source: Source, program: _Program, unread: list[str]) -> Iterator[O
                 run=runs[response, unit, condition],
                 step=10.0 ** int(Decimal(written).as_tuple().exponent),
             )
+    if interim:
+        unread.append(f"{source.name}: interim reports ({interim})")
 
 
 FORMAT = Format("printed", "program output", recognises, read, rank=30)
