@@ -129,6 +129,9 @@ def test_both_programs_of_a_line_are_read() -> None:
         ("# hostname;interval;timestamp;CPU;%user\nvm;1;2026-01-01 UTC;-1;5\n", "sadf"),
         ("1, 23, 0, 4096, 0\n2, 24, 0, 4096, 0\n", "log of fio"),
         (f"201, 0, 4096{', 0' * 1500}\n" * 2, "log of fio"),
+        (" Operation      Count    AvgLat    MaxLat\n ----\n NTCreateX  1835  0.013  2.312\n", "dbench"),
+        ("FSUse%        Count         Size    Files/sec     App Overhead\n  1  1000  51200  500.2  9999\n", "fs_mark"),
+        ("<table><tr><th>fs</th></tr></table>\n", "web page"),
         ("  │ old.txt │     new.txt      │\n  │ sec/op  │ sec/op   vs base │\n", "benchstat"),
     ],
 )  # fmt: skip
@@ -258,6 +261,12 @@ def test_files_numbered_from_0_are_runs_from_three_on(names: tuple[str, ...], gr
     assert {
         one.stem for one in with_stems([source_of(b"x", name=f"{name}.json") for name in names])
     } == groups
+
+
+def test_go_pads_the_names_of_benchmarks() -> None:
+    data = of("BenchmarkRead/4k-8   \t 1000\t 1200.5 ns/op\nBenchmarkWrite-8 \t--- FAIL: BenchmarkWrite-8\n")
+    assert [o.value for o in data.observations] == [1200.5]
+    assert [re.search("line [0-9]+", line)[0] for line in data.unread] == ["line 2"]  # type: ignore[index]
 
 
 def test_tests_side_by_side_are_responses() -> None:

@@ -137,7 +137,7 @@ _PROGRAMS = (
     _Program(
         "pgbench",
         re.compile(r"number of transactions actually processed: .*"),
-        re.compile("tps = |latency average = "),
+        re.compile("tps = |latency average = |statement latencies in"),
         (
             _line(rf"latency average = {_NUMBER} ms", "latency_average", "ms"),
             _line(rf"tps = {_NUMBER} \((?:without initial|excluding) connection.{{1,20}}\)", "tps", "1/s"),
@@ -153,7 +153,7 @@ _PROGRAMS = (
     _Program(
         "go test -bench",
         re.compile(r"Benchmark\S*\s+[0-9]+\s+[0-9.]+ \S+/op.*"),
-        re.compile(r"\s\S+ ?[A-Za-z%]\S*/\S+|^Benchmark\S*\s+(?![0-9]+\s)"),
+        re.compile(r"\s\S+ ?[A-Za-z%]\S*/\S+|^Benchmark\S*\s+(?!\s|[0-9]+\s)"),
         tuple(
             _line(rf"{_GO}(?:\S+ \S+\s+){{{at}}}{_NUMBER} (?P<unit>[A-Za-z%]\S{{0,40}})(?:\s+\S+ \S+)*") for at in range(8)
         ),
@@ -189,7 +189,7 @@ _PROGRAMS = (
 )  # fmt: skip
 
 
-_OWN_TABLE = "write the figure of each run into a table (docs/auditing.md)"
+OWN_TABLE = "write the figure of each run into a table (docs/auditing.md)"
 _SAMPLES = "its lines are samples over time, not repeats: import the result of each run"
 _FIO = "import what `fio --output-format=json` prints"
 _GO_TEST = "import what `go test -bench . -count 10` prints"
@@ -257,16 +257,17 @@ _REFUSED: tuple[tuple[str, str, str], ...] = (
         _TIME,
     ),
     ("perf stat", r"\s*Performance counter stats for .*", _TIME),
-    ("ioping", r"--- .* ioping statistics ---|.*: request=[0-9]+ time=.*", _OWN_TABLE),
-    ("ApacheBench", r"This is ApacheBench.*", _OWN_TABLE),
-    ("dbench", r"dbench version .*", _OWN_TABLE),
-    ("filebench", r"Filebench Version .*", _OWN_TABLE),
-    ("IOR", r"IOR-[0-9].*", _OWN_TABLE),
-    ("rados bench", r"Total time run:.*", _OWN_TABLE),
+    ("ioping", r"--- .* ioping statistics ---|.*: request=[0-9]+ time=.*", OWN_TABLE),
+    ("ApacheBench", r"This is ApacheBench.*", OWN_TABLE),
+    ("dbench", r"dbench version .*|\s*Operation\s+Count\s+AvgLat\s+MaxLat", OWN_TABLE),
+    ("fs_mark", r"FSUse%\s+Count\s+Size\s+Files/sec\s.*", OWN_TABLE),
+    ("filebench", r"Filebench Version .*", OWN_TABLE),
+    ("IOR", r"IOR-[0-9].*", OWN_TABLE),
+    ("rados bench", r"Total time run:.*", OWN_TABLE),
     ("redis-benchmark's text output", r"====== .* ======", "use --csv"),
-    ("stress-ng", r"stress-ng: (?:info|metrc): .*", _OWN_TABLE),
-    ("wrk", r"Running .* test @ .*", _OWN_TABLE),
-    ("a web page", r"(?i)<!doctype html.*|<html.*", _OWN_TABLE),
+    ("stress-ng", r"stress-ng: (?:info|metrc): .*", OWN_TABLE),
+    ("wrk", r"Running .* test @ .*", OWN_TABLE),
+    ("a web page", r"(?i)<!doctype html.*|<(?:html|table)\b.*", OWN_TABLE),
 )  # fmt: skip
 
 
@@ -279,7 +280,7 @@ def refusal(text: str) -> tuple[str, str] | None:
         if any(found) if not title.startswith("a log") else len(found) > 1 and all(found):
             return title, hint
     if text.lstrip().startswith(("{", "[{", "[\n")):
-        return "JSON of an unknown program", _OWN_TABLE
+        return "JSON of an unknown program", OWN_TABLE
     return None
 
 
