@@ -218,6 +218,19 @@ def test_clones_without_amounts_or_histograms_have_no_rate_and_no_percentiles() 
     assert "x.json: job a: percentiles of 2 clones (json+ has their histograms)" in data.unread
 
 
+@pytest.mark.parametrize("around", ["{}\n{}\n", "{}{}", ">{}\n>{}\n", "[{},\n {}]\n"])
+def test_results_are_found_wherever_they_begin(around: str) -> None:
+    data = of({"x.json": around.format(result(job("a", 100), at=1), result(job("a", 150), at=99))})
+    assert values(data, "read_bw") == [100, 150]
+    assert not [line for line in data.unread if "damaged" in line]
+
+
+def test_a_result_that_is_cut_off_does_not_hide_the_next() -> None:
+    data = of({"x.json": f"{result(job('a', 100))[:-20]}\n{result(job('a', 150), at=99)}\n"})
+    assert values(data, "read_bw") == [150]
+    assert "damaged" in " ".join(data.unread)
+
+
 def test_seconds_of_fio_2_and_milliseconds_of_fio_3_are_one_clock() -> None:
     older = json.dumps({"fio version": "fio-2.2.10", "timestamp": 2000, "jobs": [job("a", 200)]}, indent=1)
     data = of({"a-1.json": result(job("a", 100), at=1000), "a-2.json": older})

@@ -106,10 +106,13 @@ def read(source: Source, _: ReadOptions) -> Imported:
 
 
 def _documents(source: Source, unread: list[str]) -> Iterator[dict[str, Any]]:
-    """All JSON objects that begin at the start of a line, with lists of jobs. Raises RequestError if there is none."""
+    """All JSON objects that begin at the start of a line or with fio's version, with lists of jobs.
+
+    Raises RequestError if there is none.
+    """
     decode, at, found, text = json.JSONDecoder().raw_decode, 0, 0, with_json_numbers(source.text)
     why: list[str] = []
-    for start in [match.start() for match in re.finditer(r"^\{", text, re.MULTILINE)]:
+    for start in [match.start() for match in re.finditer(r'^\{|\{(?=\s*"fio version")', text, re.MULTILINE)]:
         if start < at:
             continue
         try:
@@ -117,7 +120,7 @@ def _documents(source: Source, unread: list[str]) -> Iterator[dict[str, Any]]:
         except (ValueError, RecursionError) as error:
             why = [damaged(source.name, error)]
             unread += why
-            break
+            continue
         jobs = document.get("jobs", document.get("client_stats")) if isinstance(document, dict) else None
         if isinstance(jobs, list) and all(isinstance(job, dict) for job in jobs):
             found += 1
