@@ -206,6 +206,30 @@ def test_percentiles_below_each_other_are_conditions() -> None:
     ]
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_unnamed_numbers_of_rows_are_no_treatment(first: int) -> None:
+    data = of(f",ext4,xfs\n{first},100.5,110.5\n{first + 1},101.5,111.5\n")
+    assert {(o.group, o.value) for o in data.observations} == {
+        ("ext4", 100.5), ("ext4", 101.5), ("xfs", 110.5), ("xfs", 111.5),
+    }  # fmt: skip
+    assert data.columns == "ignore,value,value"
+    assert "(empty): numbers of the rows, not a measurement" in data.unread
+    long = of(f",fs,time_s\n{first},ext4,1.5\n{first + 1},xfs,1.75\n")
+    assert [(o.group, o.value, o.condition) for o in long.observations] == [
+        ("ext4", 1.5, ()),
+        ("xfs", 1.75, ()),
+    ]
+
+
+def test_a_mean_next_to_its_runs_is_none_of_them() -> None:
+    data = of("fs,rep1,rep2,avg\next4,1.5,1.75,1.625\nxfs,2.5,2.75,2.625\n")
+    assert [(o.group, o.value, o.run) for o in data.observations if o.response == "value"] == [
+        ("ext4", 1.5, 0), ("xfs", 2.5, 0), ("ext4", 1.75, 1), ("xfs", 2.75, 1),
+    ]  # fmt: skip
+    assert len(data.observations) == 4
+    assert "avg: a statistic of the runs, not a measurement" in data.unread
+
+
 def test_columns_named_by_a_count_are_responses() -> None:
     data = of("fs,8 jobs,16 jobs\next4,100.5,200.1\nxfs,110.2,210.5\n")
     assert rows(data) == [
