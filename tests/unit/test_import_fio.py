@@ -231,6 +231,17 @@ def test_a_result_that_is_cut_off_does_not_hide_the_next() -> None:
     assert "damaged" in " ".join(data.unread)
 
 
+def test_clients_are_conditions_and_their_sum_is_named() -> None:
+    names = [("a", 8765, 100.0), ("a", 8766, 200.0), ("All clients", 8766, 150.0)]
+    clients = [job(name, bw) | {"hostname": "h", "port": port} for name, port, bw in names]
+    text = result().replace('"jobs": []', f'"client_stats": {json.dumps(clients)}')
+    data = of({"x.json": text})
+    assert [(o.value, o.condition) for o in data.observations if o.response == "read_bw"] == [
+        (100, (("client", "h:8765"),)), (200, (("client", "h:8766"),)),
+    ]  # fmt: skip
+    assert "x.json: All clients (the sum of the others)" in data.unread
+
+
 def test_seconds_of_fio_2_and_milliseconds_of_fio_3_are_one_clock() -> None:
     older = json.dumps({"fio version": "fio-2.2.10", "timestamp": 2000, "jobs": [job("a", 200)]}, indent=1)
     data = of({"a-1.json": result(job("a", 100), at=1000), "a-2.json": older})

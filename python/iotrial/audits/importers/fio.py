@@ -185,6 +185,9 @@ def _together(
     given = document.get("jobs") or document.get("client_stats") or []
     found: dict[tuple[object, ...], list[dict[str, Any]]] = defaultdict(list)
     for job in given[:_MOST_JOBS]:
+        if _name(job) == "All clients" and len(given) > 1:
+            unread.append(f"{source.name}: All clients (the sum of the others)")
+            continue
         options = tuple(sorted(_options(job, document).items()))
         found[_name(job), str(job.get("groupid")), job.get("hostname"), str(job.get("port")), options].append(
             job
@@ -214,7 +217,7 @@ def _options(job: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, s
             if name not in _ASIDE and not name.startswith(_ASIDE_LIKE):
                 found[label(name)] = label(value)
     if "hostname" in job:
-        found["client"] = label(job["hostname"])
+        found["client"] = label(f"{job['hostname']}:{job.get('port')}")
     return found
 
 
