@@ -260,6 +260,39 @@ def test_a_run_of_sysbench_does_not_inherit_the_conditions_of_the_one_before() -
     assert data.unread == ("x.txt: interim reports (1)",)
 
 
+@pytest.mark.parametrize(
+    ("text", "conditions"),
+    [
+        (
+            "Values:     {}00 bytes each\nfillseq      :       2.5 micros/op 1 ops/sec; 47.5 MB/s\n",
+            {("benchmark", "fillseq"), ("Values", "100 bytes each"), ("Values", "200 bytes each")},
+        ),
+        (
+            "pkg: a/{}\nBenchmarkRead-8 100 1200 ns/op\n",
+            {("benchmark", "BenchmarkRead-8"), ("package", "a/1"), ("package", "a/2")},
+        ),
+        (
+            "Command line: -P workloads/w{} -threads 4 -s -t\n[OVERALL], Throughput(ops/sec), 98.5\n",
+            {("operation", "OVERALL"), ("threads", "4"), ("workload", "w1"), ("workload", "w2")},
+        ),
+        (
+            "$ sudo time cp {} b\n\nreal\t0m1.5s\nuser\t0m0.1s\nsys\t0m0.1s\n",
+            {("command", "cp 1 b"), ("command", "cp 2 b")},
+        ),
+    ],
+)
+def test_what_headings_say_of_a_run_is_a_condition(text: str, conditions: set[tuple[str, str]]) -> None:
+    data = of(text.format(1) + text.format(2))
+    assert {pair for one in data.observations for pair in one.condition} == conditions
+    assert all(len(cell.values) == 1 for cell in cells_of(data))
+    assert not data.unread
+
+
+def test_one_command_in_a_file_is_its_groups() -> None:
+    data = of("$ time cp a /mnt/ext4\nreal\t0m1.5s\nuser\t0m0.1s\nsys\t0m0.1s\n" * 2)
+    assert {one.condition for one in data.observations} == {()}
+
+
 def test_sums_of_iozone_have_the_sizes_of_files_and_records_as_conditions() -> None:
     part = (
         "\tEach process writes a 1024 kByte file in {} kByte records\n\n"

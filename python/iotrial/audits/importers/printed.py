@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from iotrial.audits.importers.contract import (
@@ -90,6 +90,7 @@ _PROGRAMS = (
             _line(r"(?P<response>real|user|sys)\s+(?P<minutes>[0-9]+)m(?P<value>[0-9]+(?:[.,][0-9]+)?)s", "", "s"),
             _line(r"(?P<response>real|user|sys)\s+(?P<value>[0-9]+[.,][0-9]+)", "", "s"),
         ),
+        parts=(re.compile(r"[$#%] (?:\S{1,40} ){0,2}?time (?:-p )?(?P<command>.{1,150})"),),
         each=("real", "user", "sys"),
     ),
     _Program(
@@ -157,6 +158,7 @@ _PROGRAMS = (
         tuple(
             _line(rf"{_GO}(?:\S+ \S+\s+){{{at}}}{_NUMBER} (?P<unit>[A-Za-z%]\S{{0,40}})(?:\s+\S+ \S+)*") for at in range(8)
         ),
+        parts=(re.compile(r"pkg: (?P<package>\S{1,150})"),),
         every=True,
     ),
     _Program(
@@ -167,6 +169,10 @@ _PROGRAMS = (
             _line(rf"{_YCSB}Throughput\(ops/sec\), {_NUMBER}", "throughput", "1/s"),
             _line(rf"{_YCSB}(?P<response>[A-Za-z0-9.]{{1,40}})\((?P<unit>us|ms)\), {_NUMBER}"),
         ),
+        parts=(
+            re.compile(r"Command line:.* -P (?:\S*/)?(?P<workload>[^/\s]{1,60})(?: .*)?"),
+            re.compile(r"Command line:.* -threads (?P<threads>[0-9]{1,6})(?: .*)?"),
+        ),
     ),
     _Program(
         "db_bench",
@@ -176,6 +182,7 @@ _PROGRAMS = (
             _line(rf"(?P<benchmark>[a-z]\w{{2,40}})\s+:\s+{_NUMBER} micros/op.*", "time", "us"),
             _line(rf"(?P<benchmark>[a-z]\w{{2,40}})\s+:.*\s{_NUMBER} MB/s.*", "rate", "MB/s"),
         ),
+        parts=(re.compile(r"(?P<name>Keys|Values|Entries|Compression):\s+(?P<value>.{1,60})"),),
         every=True,
     ),
     _Program(
@@ -310,6 +317,12 @@ def read(source: Source, _: ReadOptions) -> Imported:
         if len({counts[response] for response in program.each}) > 1:
             numbers = ", ".join(f"{counts[response]} {response}" for response in program.each)
             unread.append(damaged(source.name, f"results: {numbers}"))
+        commands = {value for one in found for name, value in one.condition if name == "command"}
+        if len(commands) == 1:  # one that only differs between files is their group's
+            found = tuple(
+                replace(one, condition=tuple(pair for pair in one.condition if pair[0] != "command"))
+                for one in found
+            )
         observations += found
     titles = ", ".join(one.title for one in programs or _PROGRAMS)
     if not observations:
@@ -333,7 +346,7 @@ def _results(source: Source, program: _Program, unread: list[str]) -> Iterator[O
         if start and start.fullmatch(line.strip()):
             seen = set()
         headings = [match for pattern in program.parts if (match := pattern.fullmatch(line.strip()))]
-        for heading in headings[:1]:
+        for heading in headings:
             named = heading.groupdict()
             if ended:  # what an earlier run did says nothing of the next
                 part, ended = {}, False
