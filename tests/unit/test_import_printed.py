@@ -230,6 +230,17 @@ def test_a_mean_next_to_its_runs_is_none_of_them() -> None:
     assert "avg: a statistic of the runs, not a measurement" in data.unread
 
 
+@pytest.mark.parametrize("second", ["fs,iops", "\nfs,iops", "\nscheduler,iops"])
+def test_a_second_table_in_a_file_is_no_repeat(second: str) -> None:
+    with pytest.raises(RequestError, match=r"row 3 .* begins a second table"):
+        of(f"fs,time_s\next4,1.5\nxfs,2.5\n{second}\next4,100\nxfs,200\n")
+
+
+def test_a_header_that_is_repeated_begins_no_second_table() -> None:
+    data = of("fs,time_s\next4,1.5\n\nfs,time_s\next4,1.75\nxfs,failed\nxfs,2.5\n")
+    assert [(o.group, o.value) for o in data.observations] == [("ext4", 1.5), ("ext4", 1.75), ("xfs", 2.5)]
+
+
 def test_columns_named_by_a_count_are_responses() -> None:
     data = of("fs,8 jobs,16 jobs\next4,100.5,200.1\nxfs,110.2,210.5\n")
     assert rows(data) == [
@@ -251,7 +262,8 @@ def test_a_result_of_pgbench_without_its_run_is_named_and_progress_is_counted() 
 def test_a_run_of_sysbench_does_not_inherit_the_conditions_of_the_one_before() -> None:
     head = "sysbench 1.0.20 (using system LuaJIT 2.1)\nNumber of threads: 1\n"
     file = "Block size 16KiB\nDoing random read test\n         avg:      0.25\n         95th percentile:    0.5\n"
-    cpu = "Prime numbers limit: 10000\n[ 1s ] thds: 1 eps: 1000.00 lat (ms,95%): 1.00\n         avg:      1.25\n         95th percentile:    1.5\n"
+    report = "[ 1s ] thds: 1 eps: 1000.00 lat (ms,95%): 1.00\n"
+    cpu = f"Prime numbers limit: 10000\n{report}         avg:      1.25\n         95th percentile:    1.5\n"
     data = of(head + file + head + cpu)
     assert [(o.value, dict(o.condition)) for o in data.observations if o.response == "latency_average"] == [
         (0.25, {"Number of threads": "1", "Block size": "16KiB", "test": "random read"}),

@@ -104,7 +104,8 @@ _PROGRAMS = (
         "sysbench",
         re.compile(r"\s*sysbench (?:[0-9][0-9.]*.* \(using .*\)|0\.[0-9.]+: +multi-threaded .*)"),
         re.compile(
-            r"(?:read|written), |Total operations|(?:reads|writes|fsyncs)/|/s:|events \S+ second|events per|per second|^\s+t\w+:\s+\d+\s+\("
+            r"(?:read|written), |Total operations|(?:reads|writes|fsyncs)/|/s:|events \S+ second|events per|per second"
+            r"|^\s+t\w+:\s+\d+\s+\("
             r"|transactions:|MiB transferred|MiB/sec|avg:|percentile:|IOPS=|MiB/s|M[bB]/sec|Requests/sec|Total transferred"
             r"|^(?!.*stddev).*events.*[0-9]\.[0-9]{2}$"
         ),
