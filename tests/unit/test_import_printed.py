@@ -464,6 +464,35 @@ def test_reports_of_iozone_that_are_not_known_or_damaged_are_named() -> None:
     assert [re.search("line [0-9]+", line)[0] for line in data.unread] == ["line 4", "line 5", "line 7"]  # type: ignore[index]
 
 
+def test_a_row_of_strace_whose_columns_cut_a_number_is_named() -> None:
+    whole = (CORPUS / "strace-cwf.txt").read_text()
+    row = next(line for line in whole.split("\n") if line.endswith(" execve"))
+    shifted = re.sub(r"1\.34(.*)execve", r"execve\g<1>1.34", row)
+    data = of(whole.replace(row, shifted), name="strace-cwf.txt")
+    assert not [o for o in data.observations if dict(o.condition)["syscall"] == "1.34"]
+    assert "execve" in " ".join(data.unread)
+
+
+def test_names_with_blanks_or_touching_the_size_in_bonnies_text() -> None:
+    data = of(
+        "Version  1.03        ------Sequential Output------ --Sequential Input- --Random-\n"
+        "                      -Per Chr- --Block-- -Rewrite- -Per Chr- --Block-- --Seeks--\n"
+        "Machine         Size K/sec %CP K/sec %CP K/sec %CP K/sec %CP K/sec %CP  /sec %CP\n"
+        "Raid 0 (8 d.) 15744M 54401  96 247402 90 100703 25 60204  98 226605 29 830.5   1\n"
+        "Raid 5 (8 d.)15744M 54411  96 247412 90 100713 25 60214  98 226615 29 831.5   1\n"
+        "Raid 6 (8 d.)15744x 54411  96 247412 90 100713 25 60214  98 226615 29 831.5   1\n"
+    )
+    assert [
+        (o.group, o.value, o.condition) for o in data.observations if o.response in ("putc", "seeks")
+    ] == [
+        (group, value, (("size", "15744M"),))
+        for group, values in (("Raid 0 (8 d.)", (54401, 830.5)), ("Raid 5 (8 d.)", (54411, 831.5)))
+        for value in values
+    ]
+    assert len(data.unread) == 1
+    assert "15744x" in data.unread[0]
+
+
 @pytest.mark.parametrize("clients", ["1", "4"])
 def test_concurrency_above_the_text_of_bonnie_is_a_condition(clients: str) -> None:
     text = (

@@ -31,6 +31,10 @@ _SIZE = re.compile(r"[0-9]{1,9}[MGkT]?(?::[0-9a-zMGk]{0,12}){0,4}")
 _CELL = re.compile(r"(?:\++|[0-9]{1,12}(?:\.[0-9]{1,6})?[kMmgG]?)")
 _LATENCY = re.compile(r"([0-9]{1,12})(us|ms|s)")
 _LATENCIES_LIKE = re.compile(r"\b[0-9]{1,12}(?:us|ms)\b")
+#: a name with blanks, or one that touches the size
+_NAMED = re.compile(
+    r"(.{1,60}?)([0-9]{1,9}[MGkT](?::[0-9a-zMGk]{0,12}){0,4})((?:\s+[0-9.+]+[kMmgG]?){8,12})\s*"
+)
 _CONCURRENCY = re.compile(r"Concurrency\s+([0-9]{1,6})\s+-Per Chr-")
 _FEWEST_COMMAS = 5
 #: cells in a row of the text table, without and with the tests of single characters
@@ -156,9 +160,14 @@ def _table(lines: Sequence[str]) -> Iterator[tuple[str, str, list[str], str, str
             continue
         words = line.split()
         at = next((i for i in range(len(words)) if _SIZE.fullmatch(words[i]) and i <= 1), None)
-        if header and at is not None and len(words) > at + 1:
+        if header and "Create" not in header and (match := _NAMED.fullmatch(line)):
+            group, size = match[1].strip() or group, match[2]
+            yield group, size, match[3].split(), header, clients
+        elif header and at is not None and len(words) > at + 1:
             group, size = words[0] if at else group, words[at]
             yield group, size, words[at + 1 :], header, clients
+        elif header and sum(_CELL.fullmatch(word) is not None for word in words) >= min(_CELLS):
+            yield group, "", words, header, clients
 
 
 def _of_words(
