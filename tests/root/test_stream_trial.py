@@ -196,7 +196,7 @@ def test_streams_move_what_the_study_says(state: Path, disk_folder: Path, lab: s
 def test_a_device_is_streamed_in_a_lab_that_has_one(state: Path, disk_folder: Path) -> None:
     study = write_study(state.parent, STREAMS + ON_THE_DEVICE)
     refused = iotrial("run", study, "--lab", "directory", "--on", str(disk_folder), check=2)
-    assert "a directory lab has no block device" in refused.stderr
+    assert "a directory lab has no disk of its own" in refused.stderr
 
 
 def test_an_option_that_a_workload_has_not_is_refused_before_anything_is_changed(state: Path) -> None:

@@ -215,6 +215,37 @@ def test_clones_without_amounts_or_histograms_have_no_rate_and_no_percentiles() 
     assert not values(data, "read_bw")
     assert not values(data, "read_clat_p99")
     assert values(data, "read_clat_mean") == [5.0]
+    assert "x.json: job a: percentiles of 2 clones (json+ has their histograms)" in data.unread
+
+
+@pytest.mark.parametrize("around", ["{}\n{}\n", "{}{}", ">{}\n>{}\n", "[{},\n {}]\n"])
+def test_results_are_found_wherever_they_begin(around: str) -> None:
+    data = of({"x.json": around.format(result(job("a", 100), at=1), result(job("a", 150), at=99))})
+    assert values(data, "read_bw") == [100, 150]
+    assert not [line for line in data.unread if "damaged" in line]
+
+
+def test_a_result_that_is_cut_off_does_not_hide_the_next() -> None:
+    data = of({"x.json": f"{result(job('a', 100))[:-20]}\n{result(job('a', 150), at=99)}\n"})
+    assert values(data, "read_bw") == [150]
+    assert "damaged" in " ".join(data.unread)
+
+
+def test_clients_are_conditions_and_their_sum_is_named() -> None:
+    names = [("a", 8765, 100.0), ("a", 8766, 200.0), ("All clients", 8766, 150.0)]
+    clients = [job(name, bw) | {"hostname": "h", "port": port} for name, port, bw in names]
+    text = result().replace('"jobs": []', f'"client_stats": {json.dumps(clients)}')
+    data = of({"x.json": text})
+    assert [(o.value, o.condition) for o in data.observations if o.response == "read_bw"] == [
+        (100, (("client", "h:8765"),)), (200, (("client", "h:8766"),)),
+    ]  # fmt: skip
+    assert "x.json: All clients (the sum of the others)" in data.unread
+
+
+def test_seconds_of_fio_2_and_milliseconds_of_fio_3_are_one_clock() -> None:
+    older = json.dumps({"fio version": "fio-2.2.10", "timestamp": 2000, "jobs": [job("a", 200)]}, indent=1)
+    data = of({"a-1.json": result(job("a", 100), at=1000), "a-2.json": older})
+    assert [one.place for one in data.observations if one.response == "read_bw"] == [1_000_000, 2_000_000]
 
 
 def test_a_job_with_a_failed_clone_is_left_out_with_the_error() -> None:

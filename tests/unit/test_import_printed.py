@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from iotrial.audits.audit import cells_of
+from iotrial.audits.audit import audit, cells_of
 from iotrial.audits.importers import read
-from iotrial.audits.importers.contract import ReadOptions, source_of
+from iotrial.audits.importers.contract import ReadOptions, Source, source_of, with_stems
 from iotrial.audits.model import Dataset
 from iotrial.errors import IotrialError, RequestError
+from iotrial.report.audit.sentences import findings
 
 DATA = Path(__file__).parents[1] / "data" / "audit" / "printed"
 CORPUS = DATA.parent / "corpus"
@@ -127,6 +128,10 @@ def test_both_programs_of_a_line_are_read() -> None:
         ("hyperfine.txt", "hyperfine's text output"),
         ("# hostname;interval;timestamp;CPU;%user\nvm;1;2026-01-01 UTC;-1;5\n", "sadf"),
         ("1, 23, 0, 4096, 0\n2, 24, 0, 4096, 0\n", "log of fio"),
+        (f"201, 0, 4096{', 0' * 1500}\n" * 2, "log of fio"),
+        (" Operation      Count    AvgLat    MaxLat\n ----\n NTCreateX  1835  0.013  2.312\n", "dbench"),
+        ("FSUse%        Count         Size    Files/sec     App Overhead\n  1  1000  51200  500.2  9999\n", "fs_mark"),
+        ("<table><tr><th>fs</th></tr></table>\n", "web page"),
         ("  │ old.txt │     new.txt      │\n  │ sec/op  │ sec/op   vs base │\n", "benchstat"),
     ],
 )  # fmt: skip
@@ -192,6 +197,147 @@ def test_statistics_are_no_treatments(header: str, responses: set[str]) -> None:
     assert {o.condition for o in data.observations} == {()}
 
 
+def test_percentiles_below_each_other_are_conditions() -> None:
+    data = of("percentile,ext4,xfs\n50,1.0,1.1\n99,3.0,3.1\n")
+    assert [(o.group, o.value, o.condition) for o in data.observations] == [
+        (group, value, (("percentile", share),))
+        for group, values in (("ext4", (1.0, 3.0)), ("xfs", (1.1, 3.1)))
+        for share, value in zip(("50", "99"), values, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_unnamed_numbers_of_rows_are_no_treatment(first: int) -> None:
+    data = of(f",ext4,xfs\n{first},100.5,110.5\n{first + 1},101.5,111.5\n")
+    assert {(o.group, o.value) for o in data.observations} == {
+        ("ext4", 100.5), ("ext4", 101.5), ("xfs", 110.5), ("xfs", 111.5),
+    }  # fmt: skip
+    assert data.columns == "ignore,value,value"
+    assert "(empty): numbers of the rows, not a measurement" in data.unread
+    long = of(f",fs,time_s\n{first},ext4,1.5\n{first + 1},xfs,1.75\n")
+    assert [(o.group, o.value, o.condition) for o in long.observations] == [
+        ("ext4", 1.5, ()),
+        ("xfs", 1.75, ()),
+    ]
+
+
+def test_a_mean_next_to_its_runs_is_none_of_them() -> None:
+    data = of("fs,rep1,rep2,avg\next4,1.5,1.75,1.625\nxfs,2.5,2.75,2.625\n")
+    assert [(o.group, o.value, o.run) for o in data.observations if o.response == "value"] == [
+        ("ext4", 1.5, 0), ("xfs", 2.5, 0), ("ext4", 1.75, 1), ("xfs", 2.75, 1),
+    ]  # fmt: skip
+    assert len(data.observations) == 4
+    assert "avg: a statistic of the runs, not a measurement" in data.unread
+
+
+@pytest.mark.parametrize("second", ["fs,iops", "\nfs,iops", "\nscheduler,iops"])
+def test_a_second_table_in_a_file_is_no_repeat(second: str) -> None:
+    with pytest.raises(RequestError, match=r"row 3 .* begins a second table"):
+        of(f"fs,time_s\next4,1.5\nxfs,2.5\n{second}\next4,100\nxfs,200\n")
+
+
+def test_a_header_that_is_repeated_begins_no_second_table() -> None:
+    data = of("fs,time_s\next4,1.5\n\nfs,time_s\next4,1.75\nxfs,failed\nxfs,2.5\n")
+    assert [(o.group, o.value) for o in data.observations] == [("ext4", 1.5), ("ext4", 1.75), ("xfs", 2.5)]
+
+
+def test_columns_named_by_a_count_are_responses() -> None:
+    data = of("fs,8 jobs,16 jobs\next4,100.5,200.1\nxfs,110.2,210.5\n")
+    assert rows(data) == [
+        ("ext4", "8 jobs", 100.5, ""), ("xfs", "8 jobs", 110.2, ""),
+        ("ext4", "16 jobs", 200.1, ""), ("xfs", "16 jobs", 210.5, ""),
+    ]  # fmt: skip
+
+
+def test_a_result_of_pgbench_without_its_run_is_named_and_progress_is_counted() -> None:
+    head = "progress: 6.0 s, 1014.5 tps, lat 7.8 ms stddev 4.6\nscaling factor: 1\nnumber of clients: 8\n"
+    run = "number of transactions actually processed: 9\n"
+    figures = "latency average = 9.8 ms\ntps = {} (without initial connection time)\n"
+    data = of(f"{head}{run}{figures.format(813.5)}-- sync\n{figures.format(579.25)}")
+    assert [value for _, response, value, _ in rows(data) if response == "tps"] == [813.5]
+    assert "tps = 579.25" in " ".join(data.unread)
+    assert "x.txt: interim reports (1)" in data.unread
+
+
+def test_a_run_of_sysbench_does_not_inherit_the_conditions_of_the_one_before() -> None:
+    head = "sysbench 1.0.20 (using system LuaJIT 2.1)\nNumber of threads: 1\n"
+    file = "Block size 16KiB\nDoing random read test\n         avg:      0.25\n         95th percentile:    0.5\n"
+    report = "[ 1s ] thds: 1 eps: 1000.00 lat (ms,95%): 1.00\n"
+    cpu = f"Prime numbers limit: 10000\n{report}         avg:      1.25\n         95th percentile:    1.5\n"
+    data = of(head + file + head + cpu)
+    assert [(o.value, dict(o.condition)) for o in data.observations if o.response == "latency_average"] == [
+        (0.25, {"Number of threads": "1", "Block size": "16KiB", "test": "random read"}),
+        (1.25, {"Number of threads": "1", "Prime numbers limit": "10000"}),
+    ]
+    assert data.unread == ("x.txt: interim reports (1)",)
+
+
+@pytest.mark.parametrize(
+    ("text", "conditions"),
+    [
+        (
+            "Values:     {}00 bytes each\nfillseq      :       2.5 micros/op 1 ops/sec; 47.5 MB/s\n",
+            {("benchmark", "fillseq"), ("Values", "100 bytes each"), ("Values", "200 bytes each")},
+        ),
+        (
+            "pkg: a/{}\nBenchmarkRead-8 100 1200 ns/op\n",
+            {("benchmark", "BenchmarkRead-8"), ("package", "a/1"), ("package", "a/2")},
+        ),
+        (
+            "Command line: -P workloads/w{} -threads 4 -s -t\n[OVERALL], Throughput(ops/sec), 98.5\n",
+            {("operation", "OVERALL"), ("threads", "4"), ("workload", "w1"), ("workload", "w2")},
+        ),
+        (
+            "$ sudo time cp {} b\n\nreal\t0m1.5s\nuser\t0m0.1s\nsys\t0m0.1s\n",
+            {("command", "cp 1 b"), ("command", "cp 2 b")},
+        ),
+    ],
+)
+def test_what_headings_say_of_a_run_is_a_condition(text: str, conditions: set[tuple[str, str]]) -> None:
+    data = of(text.format(1) + text.format(2))
+    assert {pair for one in data.observations for pair in one.condition} == conditions
+    assert all(len(cell.values) == 1 for cell in cells_of(data))
+    assert not data.unread
+
+
+def test_one_command_in_a_file_is_its_groups() -> None:
+    data = of("$ time cp a /mnt/ext4\nreal\t0m1.5s\nuser\t0m0.1s\nsys\t0m0.1s\n" * 2)
+    assert {one.condition for one in data.observations} == {()}
+
+
+def test_sums_of_iozone_have_the_sizes_of_files_and_records_as_conditions() -> None:
+    part = (
+        "\tEach process writes a 1024 kByte file in {} kByte records\n\n"
+        "\tChildren see throughput for  2 readers \t\t= {} kB/sec\n"
+    )
+    data = of(f"\tIozone: Performance Test of File I/O\n{part.format(4, 1000.5)}{part.format(64, 2000.5)}")
+    assert [(o.value, dict(o.condition)) for o in data.observations] == [
+        (value, {"processes": "2", "file_kib": "1024", "record_kib": size})
+        for value, size in ((1000.5, "4"), (2000.5, "64"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "groups"),
+    [
+        (("a-0", "a-1", "a-2", "b-0", "b-1", "b-2"), {"a", "b"}),
+        (("raid-0", "raid-1"), {"raid-0", "raid-1"}),
+        (("raid-0", "raid-1", "raid-5"), {"raid-0", "raid-1", "raid-5"}),
+        (("qd-0", "qd-2", "qd-4"), {"qd-0", "qd-2", "qd-4"}),
+    ],
+)
+def test_files_numbered_from_0_are_runs_from_three_on(names: tuple[str, ...], groups: set[str]) -> None:
+    assert {
+        one.stem for one in with_stems([source_of(b"x", name=f"{name}.json") for name in names])
+    } == groups
+
+
+def test_go_pads_the_names_of_benchmarks() -> None:
+    data = of("BenchmarkRead/4k-8   \t 1000\t 1200.5 ns/op\nBenchmarkWrite-8 \t--- FAIL: BenchmarkWrite-8\n")
+    assert [o.value for o in data.observations] == [1200.5]
+    assert [re.search("line [0-9]+", line)[0] for line in data.unread] == ["line 2"]  # type: ignore[index]
+
+
 def test_tests_side_by_side_are_responses() -> None:
     data = of("size,Sequential Read (MB/s),Random Write (MB/s)\n4k,1.5,2.5\n64k,3.5,4.5\n")
     assert {(group, response) for group, response, *_ in rows(data)} == {
@@ -255,6 +401,15 @@ def test_two_files_of_hyperfine_keep_their_orders() -> None:
     ]
 
 
+def test_files_that_do_not_say_which_was_first_have_no_order() -> None:
+    def export(label: str, *times: float) -> Source:
+        text = json.dumps({"results": [{"command": "a", "times": times}]})
+        return source_of(text.encode(), name=f"{label}.json", label=label, alone=False)
+
+    files = [export("old", 1.0, 1.2, 1.1, 1.3, 1.05), export("new", 2.0, 2.2, 2.1, 2.3, 2.05)]
+    assert "does not record the order" in " ".join(findings(audit(read(files, ReadOptions()))))
+
+
 IOZONE_OLD = (
     "\tIozone: Performance Test of File I/O\n"
     "                                                            random  random    bkwd   record   stride\n"
@@ -297,7 +452,74 @@ def test_a_second_table_of_iozone_is_no_repeat_and_a_shifted_row_is_named() -> N
 
 def test_iozones_cpu_report_is_no_rate() -> None:
     text = '"Writer report"\n "4"\n"64" 31233\n\n"Writer CPU utilization report (Y-axis is percent)"\n "4"\n"64" 12.5\n'
-    assert [o.value for o in of(text).observations] == [31233]
+    data = of(text)
+    assert [o.value for o in data.observations] == [31233]
+    assert "CPU" in " ".join(data.unread)
+
+
+def test_reports_of_iozone_that_are_not_known_or_damaged_are_named() -> None:
+    text = '"Writer report"\n "4" "8"\n"64" 31 32\n"128" 41 4x\n"256" 51 52 53\n\n"Strange report"\n "4"\n"64" 7\n'
+    data = of(text)
+    assert [o.value for o in data.observations] == [31, 32]
+    assert [re.search("line [0-9]+", line)[0] for line in data.unread] == ["line 4", "line 5", "line 7"]  # type: ignore[index]
+
+
+def test_a_row_of_strace_whose_columns_cut_a_number_is_named() -> None:
+    whole = (CORPUS / "strace-cwf.txt").read_text()
+    row = next(line for line in whole.split("\n") if line.endswith(" execve"))
+    shifted = re.sub(r"1\.34(.*)execve", r"execve\g<1>1.34", row)
+    data = of(whole.replace(row, shifted), name="strace-cwf.txt")
+    assert not [o for o in data.observations if dict(o.condition)["syscall"] == "1.34"]
+    assert "execve" in " ".join(data.unread)
+
+
+def test_names_with_blanks_or_touching_the_size_in_bonnies_text() -> None:
+    data = of(
+        "Version  1.03        ------Sequential Output------ --Sequential Input- --Random-\n"
+        "                      -Per Chr- --Block-- -Rewrite- -Per Chr- --Block-- --Seeks--\n"
+        "Machine         Size K/sec %CP K/sec %CP K/sec %CP K/sec %CP K/sec %CP  /sec %CP\n"
+        "Raid 0 (8 d.) 15744M 54401  96 247402 90 100703 25 60204  98 226605 29 830.5   1\n"
+        "Raid 5 (8 d.)15744M 54411  96 247412 90 100713 25 60214  98 226615 29 831.5   1\n"
+        "Raid 6 (8 d.)15744x 54411  96 247412 90 100713 25 60214  98 226615 29 831.5   1\n"
+    )
+    assert [
+        (o.group, o.value, o.condition) for o in data.observations if o.response in ("putc", "seeks")
+    ] == [
+        (group, value, (("size", "15744M"),))
+        for group, values in (("Raid 0 (8 d.)", (54401, 830.5)), ("Raid 5 (8 d.)", (54411, 831.5)))
+        for value in values
+    ]
+    assert len(data.unread) == 1
+    assert "15744x" in data.unread[0]
+
+
+@pytest.mark.parametrize("clients", ["1", "4"])
+def test_concurrency_above_the_text_of_bonnie_is_a_condition(clients: str) -> None:
+    text = (
+        "Version  1.97       ------Sequential Output------ --Sequential Input- --Random-\n"
+        f"Concurrency {clients:>3}     -Per Chr- --Block-- -Rewrite- -Per Chr- --Block-- --Seeks--\n"
+        "Machine        Size K/sec %CP K/sec %CP K/sec %CP K/sec %CP K/sec %CP  /sec %CP\n"
+        "box              4G   500  97 70000  15 33000   7  1200  98 95000   8 350.1  12\n"
+    )
+    data = of(text)
+    assert [o.value for o in data.observations] == [500, 70000, 33000, 1200, 95000, 350.1]
+    size = (("size", "4G"),)
+    assert {o.condition for o in data.observations} == {
+        size if clients == "1" else (*size, ("concurrency", "4"))
+    }
+    assert not data.unread
+
+
+def test_progress_of_dd_is_no_run_and_its_errors_are_named() -> None:
+    text = (
+        "536870912 bytes (537 MB, 512 MiB) copied, 1 s, 537 MB/s\r1073741824 bytes (1.1 GB, 1.0 GiB) copied, 2 s, 511 MB/s\r"
+        "1024+0 records in\n1024+0 records out\n1073741824 bytes (1.1 GB, 1.0 GiB) copied, 2.15 s, 499 MB/s\n"
+        "dd: error writing 'x': No space left on device\n"
+    )
+    data = of(text)
+    assert [o.value for o in data.observations] == [2.15]
+    assert len(data.unread) == 3
+    assert "No space left" in " ".join(data.unread)
 
 
 def test_old_and_new_lines_of_bonnie_in_one_file_are_both_read() -> None:

@@ -14,7 +14,7 @@ import pytest
 from iotrial.errors import RequestError, StudyError
 from iotrial.runner.command_user import command_user
 from iotrial.runner.own_files import check_own_files
-from iotrial.runner.refusals import check_made_files
+from iotrial.runner.refusals import check_labs, check_made_files
 from iotrial.runner.resolve import resolve
 from iotrial.stats.spec import stretched_response
 from iotrial.study.codec import study_from_json, study_to_json
@@ -631,6 +631,14 @@ def test_a_job_without_files_cannot_show_what_a_setting_of_the_lab_does() -> Non
     )
     with pytest.raises(RequestError, match=r"uses no files of the lab, but block.read_ahead_kb acts on"):
         resolve(read_study(text, "x.toml", trusted=True), root=True, lab="image")
+
+
+@pytest.mark.parametrize("option", ["fill_fs=1", "fill_device"])
+def test_a_job_that_fills_the_disk_needs_a_lab_with_a_disk_of_its_own(option: str) -> None:
+    filling = study(f"[read.a]\n{option}\nrw=write\niodepth={{depth}}\n")
+    check_labs(filling, "image")
+    with pytest.raises(RequestError, match="a directory lab has no disk of its own"):
+        check_labs(filling, "directory")
 
 
 def test_the_files_of_all_levels_have_to_fit_into_the_lab() -> None:

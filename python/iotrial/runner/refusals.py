@@ -349,7 +349,7 @@ def check_labs(study: Study, lab: str) -> None:
     for workload in study.workloads:
         labs = workload.work.labs()
         if lab not in labs:
-            why = "makes no files" if lab == IN_PLACE else "has no block device"
+            why = "makes no files" if lab == IN_PLACE else "has no disk of its own"
             raise RequestError(
                 f"workload {workload.name}: {a_lab(lab)} {why}",
                 hint="it needs a lab of kind " + " or ".join(sorted(labs)) + ", as root",

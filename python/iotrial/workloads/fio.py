@@ -19,6 +19,7 @@ from msgspec import Meta, Struct
 
 from iotrial.errors import RequestError, twice, unknown
 from iotrial.study.model import Setting
+from iotrial.study.places import DISK_LABS
 from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import Duration, Form, Line, Problem, Size, formed, keyed, prose, shown
 from iotrial.study.server import Server
@@ -359,6 +360,10 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
 
     def does_io(self) -> bool:
         return any(job.options.get("ioengine", "") not in NO_FILES for job in jobs_of(self.job))
+
+    def labs(self) -> frozenset[str]:
+        fills = any(job.on("fill_device") for job in jobs_of(self.job))  # fill_fs
+        return DISK_LABS if fills else super().labs()
 
     def own_files(self, settings: Sequence[Setting]) -> Mapping[str, int]:
         found: dict[str, int] = {}

@@ -23,7 +23,7 @@ from iotrial.audits.importers.contract import (
     too_many,
     with_stems,
 )
-from iotrial.audits.importers.printed import others, refusal
+from iotrial.audits.importers.printed import OWN_TABLE, others, refusal
 from iotrial.audits.model import Dataset, Observation
 from iotrial.errors import RequestError, UnknownName
 from iotrial.units import converted
@@ -52,7 +52,7 @@ def detect(source: Source) -> Format:
             return form
     raise RequestError(
         f"{source.name}: unknown format",
-        hint=f"name the format with --format: {', '.join(formats())}",
+        hint=f"{OWN_TABLE}; or name the format with --format: {', '.join(formats())}",
     )
 
 

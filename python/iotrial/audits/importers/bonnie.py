@@ -31,6 +31,11 @@ _SIZE = re.compile(r"[0-9]{1,9}[MGkT]?(?::[0-9a-zMGk]{0,12}){0,4}")
 _CELL = re.compile(r"(?:\++|[0-9]{1,12}(?:\.[0-9]{1,6})?[kMmgG]?)")
 _LATENCY = re.compile(r"([0-9]{1,12})(us|ms|s)")
 _LATENCIES_LIKE = re.compile(r"\b[0-9]{1,12}(?:us|ms)\b")
+#: a name with blanks, or one that touches the size
+_NAMED = re.compile(
+    r"(.{1,60}?)([0-9]{1,9}[MGkT](?::[0-9a-zMGk]{0,12}){0,4})((?:\s+[0-9.+]+[kMmgG]?){8,12})\s*"
+)
+_CONCURRENCY = re.compile(r"Concurrency\s+([0-9]{1,6})\s+-Per Chr-")
 _FEWEST_COMMAS = 5
 #: cells in a row of the text table, without and with the tests of single characters
 _CELLS = (8, 12)
@@ -74,7 +79,7 @@ def read(source: Source, _: ReadOptions) -> Imported:
         if line.count(",") > _FEWEST_COMMAS and line not in (*rows, *older) and "format_version" not in line
     ]
     if not observations:
-        for group, size, words, text in _table(lines):
+        for group, size, words, text, clients in _table(lines):
             latencies = all(map(_LATENCY.fullmatch, words))
             # the tests of files have a number of files, the others a size with its unit
             fits = ("Create" in text) == size.partition(":")[0].isdigit()
@@ -82,7 +87,7 @@ def read(source: Source, _: ReadOptions) -> Imported:
             if not fits or not (latencies or all(map(_CELL.fullmatch, words))):
                 unread.append(damaged(source.name, " ".join(words)[:60]))
                 continue
-            observations += _of_words(source, group, size, words, text)
+            observations += _of_words(source, group, size, words, text, clients)
             zeros = sum(measured(word) == 0 for word in words[0::2])
             unread += [f"{source.name}: {zeros} values of 0 ({' '.join(words)[:60]})"] if zeros else []
             fast += sum("+++" in word for word in words)
@@ -140,31 +145,40 @@ def _condition(pairs: Sequence[tuple[str, str]]) -> Condition:
     return tuple((name, label(text)) for name, text in pairs if text)
 
 
-def _table(lines: Sequence[str]) -> Iterator[tuple[str, str, list[str], str]]:
-    """Yield the rows of the text tables: name, size or number of files, cells; and the header above them."""
-    header = group = size = ""
+def _table(lines: Sequence[str]) -> Iterator[tuple[str, str, list[str], str, str]]:
+    """Yield the rows of the text tables: name, size or number of files, cells; the header above them, and its concurrency."""
+    header = group = size = clients = ""
     for line in lines:
+        if match := _CONCURRENCY.match(line):
+            clients = match[1]
+            continue
         if len(_LATENCIES_LIKE.findall(line)) > 1:
-            yield group, size if line.split()[-1][0].isdigit() else "", line.split()[1:], header
+            yield group, size if line.split()[-1][0].isdigit() else "", line.split()[1:], header, clients
             continue
         if "--Sequential" in line or "/sec %CP" in line:
             header = line if "--Sequential" in line or not header else header + line
             continue
         words = line.split()
         at = next((i for i in range(len(words)) if _SIZE.fullmatch(words[i]) and i <= 1), None)
-        if header and at is not None and len(words) > at + 1:
+        if header and "Create" not in header and (match := _NAMED.fullmatch(line)):
+            group, size = match[1].strip() or group, match[2]
+            yield group, size, match[3].split(), header, clients
+        elif header and at is not None and len(words) > at + 1:
             group, size = words[0] if at else group, words[at]
-            yield group, size, words[at + 1 :], header
+            yield group, size, words[at + 1 :], header, clients
+        elif header and sum(_CELL.fullmatch(word) is not None for word in words) >= min(_CELLS):
+            yield group, "", words, header, clients
 
 
 def _of_words(
-    source: Source, group: str, size: str, words: Sequence[str], header: str
+    source: Source, group: str, size: str, words: Sequence[str], header: str, clients: str
 ) -> Iterator[Observation]:
     group = source.label or label(group or source.stem)
     latencies = [match for word in words if (match := _LATENCY.fullmatch(word))]
     values = latencies or words[0::2]
     names: Sequence[str] = _FILES if "Create" in header else _IO
-    condition = _condition([("files" if names is _FILES else "size", size)])
+    work = [("files" if names is _FILES else "size", size)]
+    condition = _condition(work + [("concurrency", clients)] * (names is _IO and clients not in ("", "1")))
     if names is _IO and len(values) == 4:  # -f: no per-character tests
         names = ("put_block", "rewrite", "get_block", "seeks")
     if latencies:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from iotrial.audits.importers.cells import DECIMALS, Mark, is_missing, is_unit, marks_of, parse_cell, unclear
-from iotrial.audits.importers.contract import ReadOptions
+from iotrial.audits.importers.contract import ReadOptions, label
 from iotrial.audits.importers.iozone import TESTS
 from iotrial.audits.importers.table import (
     CENTRES,
@@ -150,7 +150,8 @@ def find_layout(table: Table, options: ReadOptions) -> Layout:
         ignored = {
             name for name, role in zip(table.columns, options.columns, strict=True) if role == "ignore"
         }
-    cells = {name: table.cells(name) for name in table.columns if name not in ignored}
+    index = [] if options.columns else [name for name in table.columns if _is_index(name, table)]
+    cells = {name: table.cells(name) for name in table.columns if name not in (*ignored, *index)}
     marks = _marks(table, cells, options.decimal or directives.get("decimal"))
     empty = tuple(name for name, column in cells.items() if all(map(is_missing, column)))
     left = [name for name in cells if name not in empty]
@@ -174,8 +175,11 @@ def find_layout(table: Table, options: ReadOptions) -> Layout:
     if not columns:
         free = [name for name in numeric if name not in taken | set(conditions)]
         chosen = _value_columns(free)
-        guessed = [name for name in free if name in chosen or _statistic(name, free)]
+        runs = len(chosen) > 1 and all(_REPEAT.fullmatch(english(split_unit(name)[0])) for name in chosen)
+        statistics = [name for name in free if name not in chosen and _statistic(name, free)]
+        guessed = [name for name in free if name in chosen or (name in statistics and not runs)]
         aside = _statistics([name for name in left if name not in taken], guessed)
+        aside |= dict.fromkeys(statistics, "a statistic of the runs") if runs else {}
         columns = [name for name in guessed if name not in aside]
         odd = next((name for name in columns if _is_odd(name, columns, numeric, cells)), None)
         if odd is not None:
@@ -200,7 +204,16 @@ def find_layout(table: Table, options: ReadOptions) -> Layout:
     values = _distinct(_values(columns, group, unit, directives.get("response")))
     if not conditions and not options.columns:
         conditions = tuple(name for name in rest if name != group)
+    aside |= dict.fromkeys(index, "numbers of the rows")
     return Layout(group, values, tuple(conditions), order, run, series, marks, empty, aside)
+
+
+def _is_index(name: str, table: Table) -> bool:
+    """Whether a column has no name and numbers the rows, from 0 or 1, as data frames are written."""
+    cells = table.cells(name)
+    return name == label("") and any(
+        cells == tuple(str(at) for at in range(first, first + len(cells))) for first in (0, 1)
+    )
 
 
 def _is_odd(
@@ -439,6 +452,10 @@ def _looks_measured(name: str) -> bool:
 
 
 def _is_condition(name: str) -> bool:
+    if re.match("[0-9]", name):  # "16 jobs" is a level itself
+        return False
+    if english(name) in ("percentile", "quantile"):
+        return True
     words = set(re.split(r"[_\s]+", english(name)))
     rate = split_unit(name)[1].endswith("/s")
     return (

@@ -47,8 +47,8 @@ _NUMBERED = re.compile(
 def with_stems(sources: Sequence[Source]) -> list[Source]:
     """The files, each with its label or its name as a group: without suffix and repeat number.
 
-    A number at the end is one of a repeat only if the files of that name are numbered 1, 2, 3 and so on: raid-0 and raid-5,
-    ext3 and ext4, qd-1 and qd-32 are groups of their own. Folders count where they tell files of one name apart:
+    A number at the end is one of a repeat only if the files of that name are numbered 1, 2, 3 or 0, 1, 2 and so on: raid-0
+    and raid-1, ext3 and ext4, qd-1 and qd-32 are groups of their own. Folders count where they tell files of one name apart:
     before/1.json, before/2.json, after/1.json.
     """
     paths = [Path(_SUFFIXES.sub("", source.name) or source.name) for source in sources]
@@ -65,7 +65,10 @@ def with_stems(sources: Sequence[Source]) -> list[Source]:
         if found := _NUMBERED.fullmatch(name):
             numbers[found[1]].append(int(found[2]))
     repeated = {
-        name for name, given in numbers.items() if sorted(set(given)) == list(range(1, max(given) + 1))
+        name
+        for name, given in numbers.items()
+        if set(given) == set(range(1, max(given) + 1))
+        or {0, 1, 2} <= set(given) == set(range(max(given) + 1))
     }
     stems = []
     for name in names:

@@ -90,7 +90,8 @@ def read(source: Source, _: ReadOptions) -> Imported:
     documents = _final(source, list(_documents(source, unread)), unread)
     observations: list[Observation] = []
     for at, document in enumerate(documents):
-        stamp = measured(document.get("timestamp_ms")) or measured(document.get("timestamp"))
+        seconds = measured(document.get("timestamp"))  # fio 2 has no other
+        stamp = measured(document.get("timestamp_ms")) or (seconds and seconds * 1e3)
         place = stamp if stamp is not None else float(at) if len(documents) > 1 else None
         for in_turn, jobs in enumerate(_together(source, document, unread)):
             # jobs that ran in turn share the document's time stamp
@@ -105,10 +106,13 @@ def read(source: Source, _: ReadOptions) -> Imported:
 
 
 def _documents(source: Source, unread: list[str]) -> Iterator[dict[str, Any]]:
-    """All JSON objects that begin at the start of a line, with lists of jobs. Raises RequestError if there is none."""
+    """All JSON objects that begin at the start of a line or with fio's version, with lists of jobs.
+
+    Raises RequestError if there is none.
+    """
     decode, at, found, text = json.JSONDecoder().raw_decode, 0, 0, with_json_numbers(source.text)
     why: list[str] = []
-    for start in [match.start() for match in re.finditer(r"^\{", text, re.MULTILINE)]:
+    for start in [match.start() for match in re.finditer(r'^\{|\{(?=\s*"fio version")', text, re.MULTILINE)]:
         if start < at:
             continue
         try:
@@ -116,7 +120,7 @@ def _documents(source: Source, unread: list[str]) -> Iterator[dict[str, Any]]:
         except (ValueError, RecursionError) as error:
             why = [damaged(source.name, error)]
             unread += why
-            break
+            continue
         jobs = document.get("jobs", document.get("client_stats")) if isinstance(document, dict) else None
         if isinstance(jobs, list) and all(isinstance(job, dict) for job in jobs):
             found += 1
@@ -181,6 +185,9 @@ def _together(
     given = document.get("jobs") or document.get("client_stats") or []
     found: dict[tuple[object, ...], list[dict[str, Any]]] = defaultdict(list)
     for job in given[:_MOST_JOBS]:
+        if _name(job) == "All clients" and len(given) > 1:
+            unread.append(f"{source.name}: All clients (the sum of the others)")
+            continue
         options = tuple(sorted(_options(job, document).items()))
         found[_name(job), str(job.get("groupid")), job.get("hostname"), str(job.get("port")), options].append(
             job
@@ -210,7 +217,7 @@ def _options(job: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, s
             if name not in _ASIDE and not name.startswith(_ASIDE_LIKE):
                 found[label(name)] = label(value)
     if "hostname" in job:
-        found["client"] = label(job["hostname"])
+        found["client"] = label(f"{job['hostname']}:{job.get('port')}")
     return found
 
 
@@ -232,6 +239,11 @@ def _of_job(
     for lacking in dict.fromkeys(one for job in jobs for one in _lacking(job)):
         unread.append(f"{source.name}: job {_name(jobs[0])}: {lacking}")
     parts = [part for way in _WAYS for part in _parts(jobs, way)]
+    timed = [part[name] for part in parts for name in _LATENCIES if isinstance(part.get(name), dict)]
+    if len(jobs) > 1 and any("percentile" in one and "bins" not in one for one in timed):
+        unread.append(
+            f"{source.name}: job {_name(jobs[0])}: percentiles of {len(jobs)} clones (json+ has their histograms)"
+        )
     if not parts:
         unread.append(f"{source.name}: job {_name(jobs[0])} (did no reads, writes or trims)")
     elif any("clat_ns" in part or "clat" in part for part in parts) and not any(

@@ -64,6 +64,10 @@ _HEADING = re.compile(r'\s*"[^"0-9][^"]*".*')
 _THROUGHPUT = re.compile(
     r"\s*Children see throughput for\s+([0-9]{1,6})\s+(.{1,40}?)\s*=\s*([0-9.]{1,24})\s*(?:kB|KB)/sec\s*"
 )
+_SIZES = re.compile(
+    r"\s*Each (?:process|thread) writes an? ([0-9]{1,15}) k?byte file in ([0-9]{1,12}) k?byte records\s*",
+    re.I,
+)
 
 
 def recognises(text: str) -> bool:
@@ -86,7 +90,7 @@ def read(source: Source, _: ReadOptions) -> Imported:
         )
     found = [*_tables(source.name, lines, unread), *(("", row) for row in _sums(lines))]
     if not found:
-        found = [("", row) for row in _reports(lines)]
+        found = [("", row) for row in _reports(source.name, lines, unread)]
     if not found:
         raise no_result(source, "iozone", unread)
     observations = (
@@ -185,33 +189,43 @@ def _apart(digits: str, end: int) -> Iterator[tuple[int, float]]:
     yield end, float(digits)
 
 
-def _reports(lines: Sequence[str]) -> Iterator[Row]:
+def _reports(name: str, lines: Sequence[str], unread: list[str]) -> Iterator[Row]:
     test: str | None = None
     records: list[str] = []
-    for line in lines:
-        if match := _REPORT.fullmatch(line):
-            test, records = _REPORTS.get(match[1].casefold().strip()), []
+    for at, line in enumerate(lines, start=1):
+        if _HEADING.fullmatch(line):
+            match = _REPORT.fullmatch(line)
+            test, records = _REPORTS.get(match[1].casefold().strip()) if match else None, []
+            if test is None and " report" in line:  # such as CPU utilization
+                unread.append(f"{name}: line {at} and its table ({label(line)[:60]})")
             continue
-        if _HEADING.fullmatch(line):  # of another report, such as CPU utilization
-            test = None
         words = line.split()
         if test is None or not words:
             continue
         if not records:
             records = [word.strip('"') for word in words]
             continue
-        for record, word in zip(records, words[1:], strict=False):
-            value = measured(word)
-            if value is not None:
-                yield test, (("file_kib", label(words[0].strip('"'))), ("record_kib", label(record))), value
+        values = [measured(word) for word in words[1:]]
+        if None in values or not 0 < len(values) <= len(records):
+            unread.append(f"{name}: line {at} ({label(line)[:60]})")
+            continue
+        for record, value in zip(records, values, strict=False):
+            yield (
+                test,
+                (("file_kib", label(words[0].strip('"'))), ("record_kib", label(record))),
+                value or 0.0,
+            )
 
 
 def _sums(lines: Sequence[str]) -> Iterator[Row]:
+    sizes: tuple[tuple[str, str], ...] = ()
     for line in lines:
+        if match := _SIZES.fullmatch(line):
+            sizes = (("file_kib", match[1]), ("record_kib", match[2]))
         if match := _THROUGHPUT.fullmatch(line):
             value = measured(match[3])
             if value is not None:
-                yield label(match[2]).replace(" ", "_"), (("processes", match[1]),), value
+                yield label(match[2]).replace(" ", "_"), (("processes", match[1]), *sizes), value
 
 
 FORMAT = Format("iozone", "iozone text", recognises, read, rank=20)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from iotrial.audits.importers.contract import (
@@ -50,7 +50,8 @@ class _Program:
     """``sure``: a line only this program prints; ``like``: what a line with a result holds, even a damaged one.
 
     ``results``: its lines with numbers; ``parts``: headings (conditions); ``each``: responses that every run prints;
-    ``every``: a line has as many results as places that are ``like`` one.
+    ``every``: a line has as many results as places that are ``like`` one. ``start``: a line above the results of a run,
+    where the text has any: each response comes once below it. ``interim``: a report before the end of a run.
     """
 
     title: str
@@ -60,6 +61,8 @@ class _Program:
     parts: tuple[re.Pattern[str], ...] = ()
     each: tuple[str, ...] = ()
     every: bool = False
+    start: re.Pattern[str] | None = None
+    interim: re.Pattern[str] | None = None
 
 
 def _line(pattern: str, response: str = "", unit: str = "") -> _Result:
@@ -72,11 +75,12 @@ _PROGRAMS = (
     _Program(
         "dd",
         re.compile(r"[0-9]+ bytes (?:\(.{1,40}\) )?(?:copied, [0-9.e+-]+ s|transferred in [0-9.]+ sec)"),
-        re.compile(r"bytes.*transferred|copied, |[kMGT]B/s\s*$"),
+        re.compile(r"bytes.*transferred|copied, |[kMGT]B/s\s*$|^dd: "),
         (
             _line(rf"(?P<bytes>[0-9]+) bytes (?:\(.{{1,40}}\) )?copied, {_NUMBER} s(?:econds)?, .*", "time", "s"),
             _line(rf"(?P<bytes>[0-9]+) bytes transferred in {_NUMBER} secs? .*", "time", "s"),
         ),
+        start=re.compile(r"[0-9]+\+[0-9]+ records out"),
     ),
     _Program(
         "the shell's time",
@@ -86,6 +90,7 @@ _PROGRAMS = (
             _line(r"(?P<response>real|user|sys)\s+(?P<minutes>[0-9]+)m(?P<value>[0-9]+(?:[.,][0-9]+)?)s", "", "s"),
             _line(r"(?P<response>real|user|sys)\s+(?P<value>[0-9]+[.,][0-9]+)", "", "s"),
         ),
+        parts=(re.compile(r"[$#%] (?:\S{1,40} ){0,2}?time (?:-p )?(?P<command>.{1,150})"),),
         each=("real", "user", "sys"),
     ),
     _Program(
@@ -99,7 +104,8 @@ _PROGRAMS = (
         "sysbench",
         re.compile(r"\s*sysbench (?:[0-9][0-9.]*.* \(using .*\)|0\.[0-9.]+: +multi-threaded .*)"),
         re.compile(
-            r"(?:read|written), |(?:reads|writes|fsyncs)/|/s:|events \S+ second|events per|per second:|^\s+t\w+:\s+\d+\s+\("
+            r"(?:read|written), |Total operations|(?:reads|writes|fsyncs)/|/s:|events \S+ second|events per|per second"
+            r"|^\s+t\w+:\s+\d+\s+\("
             r"|transactions:|MiB transferred|MiB/sec|avg:|percentile:|IOPS=|MiB/s|M[bB]/sec|Requests/sec|Total transferred"
             r"|^(?!.*stddev).*events.*[0-9]\.[0-9]{2}$"
         ),
@@ -114,6 +120,7 @@ _PROGRAMS = (
             _line(rf"fsync:\s+IOPS={_NUMBER}", "fsyncs", "1/s"),
             _line(rf"read:\s+IOPS=\S+ {_NUMBER} MiB/s .*", "read", "MiB/s"),
             _line(rf"write:\s+IOPS=\S+ {_NUMBER} MiB/s .*", "written", "MiB/s"),
+            _line(rf"Total operations: [0-9]+ \({_NUMBER} per second\)", "operations", "1/s"),
             _line(rf".* MiB transferred \({_NUMBER} MiB/sec\)", "transferred", "MiB/s"),
             _line(rf"(?P<response>read|written), (?P<unit>MiB/s):\s+{_NUMBER}"),
             _line(rf"(?P<response>reads|writes|fsyncs)/s:\s+{_NUMBER}", "", "1/s"),
@@ -121,15 +128,18 @@ _PROGRAMS = (
             _line(rf"transactions:\s+[0-9]+\s+\({_NUMBER} per sec\.\)", "transactions", "1/s"),
         ),
         parts=(
-            re.compile(r"(?P<name>Number of threads|Block size):? (?P<value>.{1,40})"),
+            re.compile(
+                r"(?P<name>Number of threads|Block size|Prime numbers limit|block size|operation):? (?P<value>.{1,40})"
+            ),
             re.compile(r"Doing (?P<test>.{1,60}) test"),
         ),
         each=("latency_average", "95th percentile"),
+        interim=re.compile(r"\[\s*[0-9]+s\s*\] .*"),
     ),
     _Program(
         "pgbench",
         re.compile(r"number of transactions actually processed: .*"),
-        re.compile("tps = |latency average = "),
+        re.compile("tps = |latency average = |statement latencies in"),
         (
             _line(rf"latency average = {_NUMBER} ms", "latency_average", "ms"),
             _line(rf"tps = {_NUMBER} \((?:without initial|excluding) connection.{{1,20}}\)", "tps", "1/s"),
@@ -139,14 +149,17 @@ _PROGRAMS = (
             re.compile(r"transaction type: (?P<script>.{1,100})"),
         ),
         each=("latency_average", "tps"),
+        start=re.compile("number of transactions actually processed: .*"),
+        interim=re.compile("progress: .*"),
     ),
     _Program(
         "go test -bench",
         re.compile(r"Benchmark\S*\s+[0-9]+\s+[0-9.]+ \S+/op.*"),
-        re.compile(r"\s\S+ ?[A-Za-z%]\S*/\S+|^Benchmark\S*\s+(?![0-9]+\s)"),
+        re.compile(r"\s\S+ ?[A-Za-z%]\S*/\S+|^Benchmark\S*\s+(?!\s|[0-9]+\s)"),
         tuple(
             _line(rf"{_GO}(?:\S+ \S+\s+){{{at}}}{_NUMBER} (?P<unit>[A-Za-z%]\S{{0,40}})(?:\s+\S+ \S+)*") for at in range(8)
         ),
+        parts=(re.compile(r"pkg: (?P<package>\S{1,150})"),),
         every=True,
     ),
     _Program(
@@ -157,6 +170,10 @@ _PROGRAMS = (
             _line(rf"{_YCSB}Throughput\(ops/sec\), {_NUMBER}", "throughput", "1/s"),
             _line(rf"{_YCSB}(?P<response>[A-Za-z0-9.]{{1,40}})\((?P<unit>us|ms)\), {_NUMBER}"),
         ),
+        parts=(
+            re.compile(r"Command line:.* -P (?:\S*/)?(?P<workload>[^/\s]{1,60})(?: .*)?"),
+            re.compile(r"Command line:.* -threads (?P<threads>[0-9]{1,6})(?: .*)?"),
+        ),
     ),
     _Program(
         "db_bench",
@@ -166,6 +183,7 @@ _PROGRAMS = (
             _line(rf"(?P<benchmark>[a-z]\w{{2,40}})\s+:\s+{_NUMBER} micros/op.*", "time", "us"),
             _line(rf"(?P<benchmark>[a-z]\w{{2,40}})\s+:.*\s{_NUMBER} MB/s.*", "rate", "MB/s"),
         ),
+        parts=(re.compile(r"(?P<name>Keys|Values|Entries|Compression):\s+(?P<value>.{1,60})"),),
         every=True,
     ),
     _Program(
@@ -179,7 +197,7 @@ _PROGRAMS = (
 )  # fmt: skip
 
 
-_OWN_TABLE = "write the figure of each run into a table (docs/auditing.md)"
+OWN_TABLE = "write the figure of each run into a table (docs/auditing.md)"
 _SAMPLES = "its lines are samples over time, not repeats: import the result of each run"
 _FIO = "import what `fio --output-format=json` prints"
 _GO_TEST = "import what `go test -bench . -count 10` prints"
@@ -193,8 +211,8 @@ _REFUSED: tuple[tuple[str, str, str], ...] = (
     ),
     ("fio's terse output", r"[2-5];(?:fio-[^;]*;)?[^;]*;[0-9]+;[0-9]+;(?:[^;]*;){40,}.*", _FIO),
     (
-        "a log of fio (write_bw_log, write_lat_log, write_iops_log)",
-        r"[0-9]+, [0-9]+, [0-3], [0-9]+(?:, .*)?",
+        "a log of fio (write_bw_log, write_lat_log, write_iops_log, write_hist_log)",
+        r"[0-9]+, [0-9]+, [0-3], [0-9]+(?:, .*)?|[0-9]+, [0-2], [0-9]+(?:, [0-9]+){100}.*",
         _FIO,
     ),
     ("a fio job file", r"\[global\]", _FIO),
@@ -247,29 +265,30 @@ _REFUSED: tuple[tuple[str, str, str], ...] = (
         _TIME,
     ),
     ("perf stat", r"\s*Performance counter stats for .*", _TIME),
-    ("ioping", r"--- .* ioping statistics ---|.*: request=[0-9]+ time=.*", _OWN_TABLE),
-    ("ApacheBench", r"This is ApacheBench.*", _OWN_TABLE),
-    ("dbench", r"dbench version .*", _OWN_TABLE),
-    ("filebench", r"Filebench Version .*", _OWN_TABLE),
-    ("IOR", r"IOR-[0-9].*", _OWN_TABLE),
-    ("rados bench", r"Total time run:.*", _OWN_TABLE),
+    ("ioping", r"--- .* ioping statistics ---|.*: request=[0-9]+ time=.*", OWN_TABLE),
+    ("ApacheBench", r"This is ApacheBench.*", OWN_TABLE),
+    ("dbench", r"dbench version .*|\s*Operation\s+Count\s+AvgLat\s+MaxLat", OWN_TABLE),
+    ("fs_mark", r"FSUse%\s+Count\s+Size\s+Files/sec\s.*", OWN_TABLE),
+    ("filebench", r"Filebench Version .*", OWN_TABLE),
+    ("IOR", r"IOR-[0-9].*", OWN_TABLE),
+    ("rados bench", r"Total time run:.*", OWN_TABLE),
     ("redis-benchmark's text output", r"====== .* ======", "use --csv"),
-    ("stress-ng", r"stress-ng: (?:info|metrc): .*", _OWN_TABLE),
-    ("wrk", r"Running .* test @ .*", _OWN_TABLE),
-    ("a web page", r"(?i)<!doctype html.*|<html.*", _OWN_TABLE),
+    ("stress-ng", r"stress-ng: (?:info|metrc): .*", OWN_TABLE),
+    ("wrk", r"Running .* test @ .*", OWN_TABLE),
+    ("a web page", r"(?i)<!doctype html.*|<(?:html|table)\b.*", OWN_TABLE),
 )  # fmt: skip
 
 
 def refusal(text: str) -> tuple[str, str] | None:
     """The name of a program with output that cannot be audited, and what to do instead; None if the text is of none."""
-    lines = [line for line in text.split("\n", 200)[:200] if line.strip() and len(line) <= 4000]
+    lines = [line[:4000] for line in text.split("\n", 200)[:200] if line.strip()]
     for title, pattern, hint in _REFUSED:
         found = [re.fullmatch(pattern, line.strip()) is not None for line in lines]
         # a log has nothing but samples
         if any(found) if not title.startswith("a log") else len(found) > 1 and all(found):
             return title, hint
     if text.lstrip().startswith(("{", "[{", "[\n")):
-        return "JSON of an unknown program", _OWN_TABLE
+        return "JSON of an unknown program", OWN_TABLE
     return None
 
 
@@ -299,6 +318,12 @@ def read(source: Source, _: ReadOptions) -> Imported:
         if len({counts[response] for response in program.each}) > 1:
             numbers = ", ".join(f"{counts[response]} {response}" for response in program.each)
             unread.append(damaged(source.name, f"results: {numbers}"))
+        commands = {value for one in found for name, value in one.condition if name == "command"}
+        if len(commands) == 1:  # one that only differs between files is their group's
+            found = tuple(
+                replace(one, condition=tuple(pair for pair in one.condition if pair[0] != "command"))
+                for one in found
+            )
         observations += found
     titles = ", ".join(one.title for one in programs or _PROGRAMS)
     if not observations:
@@ -309,13 +334,23 @@ def read(source: Source, _: ReadOptions) -> Imported:
 def _results(source: Source, program: _Program, unread: list[str]) -> Iterator[Observation]:
     part: dict[str, str] = {}
     runs: Counter[tuple[object, ...]] = Counter()
+    start = program.start if program.start and program.start.search(source.text) else None
+    seen: set[str] | None = None  # responses below the start of a run
+    interim, ended = 0, False
     for at, line in enumerate(source.text.split("\n", MAX_ROWS)[:MAX_ROWS], start=1):
         if len(line) > _LONGEST_LINE:
             unread.append(f"{source.name}: line {at} (longer than {_LONGEST_LINE} characters)")
             continue
+        if program.interim and program.interim.fullmatch(line.strip()):
+            interim += 1
+            continue
+        if start and start.fullmatch(line.strip()):
+            seen = set()
         headings = [match for pattern in program.parts if (match := pattern.fullmatch(line.strip()))]
-        for heading in headings[:1]:
+        for heading in headings:
             named = heading.groupdict()
+            if ended:  # what an earlier run did says nothing of the next
+                part, ended = {}, False
             part.update({named["name"]: named["value"]} if "name" in named else named)
         matches = [(result, result.pattern.fullmatch(line.strip())) for result in program.results]
         places, results = len(program.like.findall(line)), sum(match is not None for _, match in matches)
@@ -332,9 +367,10 @@ def _results(source: Source, program: _Program, unread: list[str]) -> Iterator[O
             if "benchmark" in found:
                 response, unit = _GO_UNITS.get(unit, (response, unit))
             value = measured(written)
-            if value is None:
+            if value is None or (start and (seen is None or response in seen)):
                 unread.append(f"{source.name}: line {at} ({label(line)[:60]})")
                 continue
+            seen, ended = {*(seen or ()), response}, True
             condition = tuple((name, label(text)) for name, text in (part | found).items())
             runs[response, unit, condition] += 1
             yield Observation(
@@ -346,6 +382,8 @@ def _results(source: Source, program: _Program, unread: list[str]) -> Iterator[O
                 run=runs[response, unit, condition],
                 step=10.0 ** int(Decimal(written).as_tuple().exponent),
             )
+    if interim:
+        unread.append(f"{source.name}: interim reports ({interim})")
 
 
 FORMAT = Format("printed", "program output", recognises, read, rank=30)

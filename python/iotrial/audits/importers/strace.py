@@ -116,8 +116,14 @@ def _rows(
 
 
 def _fields(line: str, header: Sequence[str], spans: Sequence[tuple[int, int]]) -> list[str]:
-    """Split by words if no column is empty (wide numbers shift the columns), else by the spans."""
+    """Split by words if no column is empty (wide numbers shift the columns), else by the spans: none if they cut a word."""
     words = line.split()
+    if len(words) != len(header) and any(
+        line[end - 1 : end + 1].split() == [line[end - 1 : end + 1]]
+        for _, end in spans[:-1]
+        if end < len(line)
+    ):
+        return []
     return words if len(words) == len(header) else _cut(line, spans)
 
 

@@ -85,7 +85,8 @@ def read_table(text: str, name: str, *, roles: bool = False) -> Table:
     Raises RequestError for a missing header, a row longer than the header, or an exceeded limit.
     """
     directives: dict[str, list[str]] = {}
-    body = []
+    body: list[str] = []
+    parted = set()  # lines of the body below an empty one
     for at, line in enumerate(text.split("\n"), start=1):
         if len(line) > _LONGEST_LINE:
             raise too_many(f"{name}:{at}", _LONGEST_LINE, "characters")
@@ -93,12 +94,15 @@ def read_table(text: str, name: str, *, roles: bool = False) -> Table:
             _directive(directives, line[2:], f"{name}:{at}")
         elif line.strip() and not line.startswith("#"):
             body.append(line)
+        elif not line.strip() and body:
+            parted.add(len(body))
         if len(body) > MAX_ROWS:
             raise too_many(name, MAX_ROWS, "rows")
     if body and re.fullmatch(
         r"sep=[,;\t]", body[0].strip(" ")
     ):  # written by spreadsheets; the header shows the delimiter anyway
         del body[0]
+        parted = {at - 1 for at in parted}
     rows, others, outside = _first_markdown(body)
     if len(body if rows is None else rows) < 2:
         raise RequestError(f"{name}: not a table: expected a line of column names, then rows")
@@ -128,6 +132,17 @@ def read_table(text: str, name: str, *, roles: bool = False) -> Table:
                 hint="are commas decimal marks? Then separate the columns by semicolons. Not CSV? Then name its --format",
             )
         cells = [cell.strip() for cell in row[: len(columns)]]
+        texts = all(cell and not parse_cell(cell, Mark.UNCLEAR) for cell in cells)
+        if (
+            texts
+            and len(rows) == len(body)
+            and (at in parted or cells[0] == rows[0][0].strip())
+            and cells != rows[0]
+        ):
+            raise RequestError(
+                f"{name}: row {at} ({label(','.join(cells))[:60]}) begins a second table",
+                hint="give each table a file of its own",
+            )
         if len(cells) < len(columns):
             short.append(at)
         kept.append(tuple(cells + [""] * (len(columns) - len(cells))))

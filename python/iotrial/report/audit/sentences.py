@@ -348,7 +348,7 @@ def _order(audit: Audit) -> Iterator[str]:
             f"Order: in {_of(len(separate), audit)} one group was run before the other, so whatever drifted meanwhile is "
             "part of the effect."
         )
-    if not audit.order and audit.comparisons:
+    if audit.comparisons and all(fact.arrangement == "unknown" for fact in audit.order):
         yield "Order: the file does not record the order of the runs, so drift over time cannot be ruled out."
     for fact in sorted(audit.order, key=lambda one: -(one.false_alarm or 0.0))[:4]:
         if fact.autocorrelation is None or fact.false_alarm is None or fact.false_alarm < 0.06:

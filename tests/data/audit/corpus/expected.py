@@ -316,7 +316,8 @@ def cases() -> Iterator[tuple[tuple[str, ...], list[Cell]]]:
     events = ("events", "1/s", "events per second: +([0-9.]+)")
     yield alone("sysbench-cpu.txt", found("sysbench-cpu.txt", events, *SYSBENCH))
     moved = ("transferred", "MiB/s", r"transferred \(([0-9.]+) MiB/sec\)")
-    yield alone("sysbench-memory.txt", found("sysbench-memory.txt", moved, *SYSBENCH))
+    done = ("operations", "1/s", r"Total operations: .*\(([0-9.]+) per second\)")
+    yield alone("sysbench-memory.txt", found("sysbench-memory.txt", done, moved, *SYSBENCH))
     for name in ("pgbench-tpcb.txt", "pgbench-select.txt", "pgbench-r.txt"):
         yield alone(name, found(name, *PGBENCH))
     go = [("time", "ns", "ns/op"), ("rate", "MB/s", "MB/s"), ("pages/op", "pages/op", "pages/op")]
