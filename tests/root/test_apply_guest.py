@@ -28,13 +28,12 @@ ETC = (
     "cd / && find etc -printf '%p %y %m %u %g %l\\n' | sort > /run/etc; "
     "find etc -type f -print0 | sort -z | xargs -0 sha256sum >> /run/etc; sha256sum < /run/etc; stat -c %y /etc/fstab"
 )
-#: from now on systemctl daemon-reload and udevadm take half a minute more; systemctl is-active etc. do not
+#: from now on systemctl daemon-reload takes most of the minute that it may take; there are two when all is taken back
 SLOW = (
-    "for name in systemctl udevadm; do mv /usr/bin/$name /usr/bin/quick-$name && printf '%s\\n' '#!/bin/sh' "
-    '\'case "$*" in daemon-reload | control*) sleep 35 ;; esac\' "exec /usr/bin/quick-$name \\"\\$@\\"" > /usr/bin/$name && '
-    "chmod +x /usr/bin/$name; done"
+    "cd /usr/bin && mv systemctl quick-systemctl && printf '%s\\n' '#!/bin/sh' '[ $1 != daemon-reload ] || sleep 48' "
+    "'exec quick-systemctl \"$@\"' > systemctl && chmod +x systemctl"
 )
-QUICK = "for name in systemctl udevadm; do mv /usr/bin/quick-$name /usr/bin/$name; done"
+QUICK = "mv /usr/bin/quick-systemctl /usr/bin/systemctl"
 SET = ("1024", "[none] mq-deadline", "256", "10", "always madvise [never]")
 
 

@@ -144,7 +144,7 @@ def arm(machine: Machine, kind: str, record: Record) -> None:
         return
     within_s = max(1.0, record.due_s - machine.uptime_s)
     if kind == "systemd":
-        # The first would begin again at each daemon-reload; the second is wrong in containers, which count from their own start.
+        # The first begins again at each daemon-reload; the second is too late in containers, which count from their start.
         at_s = time.monotonic() + within_s + 1
         machine.run(
             "systemd-run", "--quiet", "--collect", f"--unit={timer_name(record)}", f"--on-active={within_s:.0f}s",

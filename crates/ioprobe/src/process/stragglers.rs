@@ -205,10 +205,7 @@ impl Below {
         };
         match pidfd_send_signal(held, Signal::KILL) {
             Ok(()) | Err(Errno::SRCH) => Ok(()),
-            Err(errno) => {
-                let doing = format!("kill process {} that a command left behind", self.pid);
-                Err(Error::errno(doing, errno.raw_os_error()))
-            }
+            Err(errno) => Err(not_killed(self.pid, errno.raw_os_error())),
         }
     }
 }
@@ -308,8 +305,12 @@ fn kill_children() -> Result<()> {
 }
 
 fn kill(pid: pid_t) -> Result<()> {
-    let doing = || format!("kill process {pid} that a command left behind");
-    sys::kill(pid).map_err(|errno| Error::errno(doing(), errno))
+    sys::kill(pid).map_err(|errno| not_killed(pid, errno))
+}
+
+fn not_killed(pid: pid_t, errno: i32) -> Error {
+    let doing = format!("kill process {pid} that a command left behind");
+    Error::errno(doing, errno)
 }
 
 /// Return our children, or some of them, in microseconds: quicker than a chain of processes, of
