@@ -107,7 +107,9 @@ def test_what_is_not_kept_is_taken_back_after_a_daemon_reload_and_beyond_the_usu
     guest.run(QUICK)
     assert guest.run(STATE) == before
     assert guest.run(ETC) == etc
-    if at == "its time":  # at a boot systemd calls the unit failed, although all is as before: see RELIABILITY.md
+    if (
+        at == "its time"
+    ):  # at a boot systemd calls the unit failed, although all is as before: see RELIABILITY.md
         assert guest.run("systemctl --failed --no-legend") == ""
     assert "iotrial" not in guest.run("systemctl list-timers --all")
 
