@@ -167,11 +167,11 @@ class Guest:
         self._port: socket.socket | None = None
         self._held = b""
 
-    def boot(self) -> None:
-        """Start it and wait for its agent."""
+    def boot(self, more_s: float = 0) -> None:
+        """Start it and wait for its agent, so much longer than usual."""
         for accelerator in list(_accelerators):
             try:
-                self._boot(accelerator)
+                self._boot(accelerator, BOOT_S[accelerator] + more_s)
             except (ConnectionError, TimeoutError):
                 self.cut_power()
                 if accelerator == _accelerators[-1]:
@@ -180,13 +180,13 @@ class Guest:
             else:
                 return
 
-    def _boot(self, accelerator: str) -> None:
+    def _boot(self, accelerator: str, within_s: float) -> None:
         path = self.folder / "agent.sock"
         path.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(path))
         listener.listen(1)
-        listener.settimeout(BOOT_S[accelerator])
+        listener.settimeout(within_s)
         argv = [
             "qemu-system-x86_64", "-nodefaults", "-no-reboot", "-display", "none",
             "-machine", f"q35,accel={accelerator}", "-cpu", CPUS[accelerator], "-smp", "1", "-m", "768M",
@@ -205,7 +205,7 @@ class Guest:
             self._port, _ = listener.accept()
         finally:
             listener.close()
-        self._port.settimeout(BOOT_S[accelerator])
+        self._port.settimeout(within_s)
         self._held = b""
         assert self._answer() == {"ready": True}
 
@@ -283,15 +283,15 @@ class Guest:
         """Wait until the boot and its jobs have ended."""
         self.run("systemctl is-system-running --wait || true; udevadm settle")
 
-    def reboot(self) -> None:
-        """Shut it down in order, and boot it again."""
+    def reboot(self, more_s: float = 0) -> None:
+        """Shut it down in order, and boot it again, which may take so much longer than usual."""
         with suppress(ConnectionError, OSError, TimeoutError):
             self.begin("systemctl poweroff")
             self.end(60)
         assert self._qemu is not None
-        self._qemu.wait(60)
+        self._qemu.wait(60 + more_s)
         self._close()
-        self.boot()
+        self.boot(more_s)
         self.settle()
 
     def cut_power(self) -> None:

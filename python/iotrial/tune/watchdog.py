@@ -144,9 +144,11 @@ def arm(machine: Machine, kind: str, record: Record) -> None:
         return
     within_s = max(1.0, record.due_s - machine.uptime_s)
     if kind == "systemd":
+        # The first begins again at each daemon-reload; the second is too late in containers, which count from their start.
+        at_s = time.monotonic() + within_s + 1
         machine.run(
             "systemd-run", "--quiet", "--collect", f"--unit={timer_name(record)}", f"--on-active={within_s:.0f}s",
-            "--timer-property=AccuracySec=1s", *restarted(pause_s=10), *program(), *_UNKEPT,
+            f"--on-boot={at_s:.0f}s", "--timer-property=AccuracySec=1s", *restarted(pause_s=10), *program(), *_UNKEPT,
         )  # fmt: skip
         return
     script = f"from iotrial.tune.watchdog import stand_by; stand_by({record.short!r})"

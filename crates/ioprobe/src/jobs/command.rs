@@ -240,7 +240,7 @@ pub fn run(
                     }
                 };
                 let end = match &mut touched {
-                    None => one_process(program, &around, starter, (clock, limit))?,
+                    None => one_process(program, &around, starter, (clock, limit), isolated)?,
                     Some(seen) => one_traced(program, &around, starter, (clock, limit), seen)?,
                 };
                 step.wall_ticks += end.wall_ticks;
@@ -311,6 +311,7 @@ fn one_process(
     around: &Surroundings,
     starter: &mut Starter,
     (clock, limit): (&Clock, Limit),
+    isolated: bool,
 ) -> Result<End> {
     limit.arm();
     let start = clock.ticks();
@@ -322,7 +323,7 @@ fn one_process(
         }
     };
     limit.guard(pid);
-    let waited = wait(pid);
+    let waited = wait(pid, limit, isolated);
     let end = clock.ticks();
     let expired = limit.disarm();
     let (status, rusage) = waited?;
@@ -384,7 +385,7 @@ fn ended((start, end): (u64, u64), status: c_int, rusage: &libc::rusage, expired
     }
 }
 
-fn wait(pid: pid_t) -> Result<(c_int, libc::rusage)> {
+fn wait(pid: pid_t, limit: Limit, isolated: bool) -> Result<(c_int, libc::rusage)> {
     // SAFETY: a zeroed rusage is valid; both structures are ours.
     unsafe {
         let (mut status, mut usage) = (0, std::mem::zeroed());
@@ -393,6 +394,7 @@ fn wait(pid: pid_t) -> Result<(c_int, libc::rusage)> {
                 return Ok((status, usage));
             }
             match last_errno() {
+                libc::EINTR if limit.has_expired() => stragglers::shoot(isolated)?,
                 libc::EINTR => {}
                 errno => return Err(Error::errno(format!("wait for process {pid}"), errno)),
             }

@@ -52,6 +52,11 @@ impl Limit {
         }
     }
 
+    /// Return whether the timer has expired since it was started.
+    pub fn has_expired(self) -> bool {
+        EXPIRED.load(SeqCst)
+    }
+
     /// Stop the timer. Returns whether it had expired.
     pub fn disarm(self) -> bool {
         RUNNING.store(0, SeqCst);

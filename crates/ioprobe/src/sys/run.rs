@@ -46,7 +46,7 @@ pub fn run(request: Run, starter: &mut Starter, isolated: bool) -> Result<Value>
         Stream::new(out_reading, request.output_limit),
         Stream::new(err_reading, request.output_limit),
     ];
-    let outcome = attend(pid, &mut streams, start, limit);
+    let outcome = attend(pid, &mut streams, start, limit, isolated);
     let wall = start.elapsed();
     if outcome.is_err() {
         kill_group(pid);
@@ -72,6 +72,7 @@ fn attend(
     streams: &mut [Stream; 2],
     start: Instant,
     limit: Limit,
+    isolated: bool,
 ) -> Result<(c_int, bool)> {
     let ended = process_descriptor(pid)?;
     let deadline = limit.seconds().map(Duration::from_secs_f64);
@@ -83,6 +84,7 @@ fn attend(
         };
         if left.is_none() {
             kill_group(pid);
+            stragglers::shoot(isolated)?;
             timed_out = true;
         }
         let within =
