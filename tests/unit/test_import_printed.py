@@ -528,9 +528,12 @@ def test_old_and_new_lines_of_bonnie_in_one_file_are_both_read() -> None:
     found = [(o.response, o.value, o.condition) for o in of(f"{new}\n{old}\n").observations]
     assert [v for r, v, _ in found if r == "put_block"] == [200, 201]
     assert [(v, c) for r, v, c in found if r == "seq_create"] == [
-        (11, (("files", "16"),)),
-        (111, (("files", "16"),)),
-    ]
+        (11, (("files", "16"), ("version", "1.97"))),
+        (111, (("files", "16"), ("version", "1.03"))),
+    ], "what two versions measured are no repeats"
+    assert {
+        c for r, _, c in ((o.response, 0, o.condition) for o in of(f"{new}\n").observations) if r == "putc"
+    } == {(("size", "64M"),)}
 
 
 @pytest.mark.parametrize(

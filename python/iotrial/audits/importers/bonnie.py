@@ -66,12 +66,14 @@ def read(source: Source, _: ReadOptions) -> Imported:
     fast = 0
     rows = [line for line in lines if _LINE_2.fullmatch(line.strip())]
     older = [line for line in lines if line not in rows and _LINE_1.fullmatch(line.strip())]
+    several = len({_version(line, rows) for line in (*rows, *older)}) > 1
     for line in (*rows, *older):
         fields = line.strip().split(",")
         if not _whole(fields, newer=line in rows):
             unread.append(damaged(source.name, line.strip()[:40]))
             continue
-        observations += _of_fields(source, fields, unread, newer=line in rows)
+        version = _version(line, rows) if several else ""
+        observations += _of_fields(source, fields, unread, version, newer=line in rows)
         fast += sum("+++" in field for field in fields)
     unread += [
         damaged(source.name, line.strip()[:40])
@@ -97,14 +99,19 @@ def read(source: Source, _: ReadOptions) -> Imported:
     return Imported(tuple(observations), unread=tuple(unread))
 
 
+def _version(line: str, rows: Sequence[str]) -> str:
+    return line.split(",")[1] if line in rows else "1.03"
+
+
 def _whole(fields: Sequence[str], *, newer: bool) -> bool:
     """Return whether a line has the fields of its version: 1.03 has 14 or, with the tests of files, 27; 1.98 has 50."""
     return len(fields) in ((48, 50) if newer else (14, 27))
 
 
 def _of_fields(
-    source: Source, fields: Sequence[str], unread: list[str], *, newer: bool
+    source: Source, fields: Sequence[str], unread: list[str], version: str, *, newer: bool
 ) -> Iterator[Observation]:
+    """Yield the values of one line. ``version``: where the file has lines of several versions, else ""."""
     if newer:
         first = 9 if len(fields) >= 50 else 7  # seeks and seekers were added in 1.98
         group, size = source.label or label(fields[2]), fields[5]
@@ -114,8 +121,9 @@ def _of_fields(
     else:
         group, size, first, files, latencies = source.label or label(fields[0]), fields[1], 2, 15, len(fields)
         counts, work = fields[14] if len(fields) > 14 else "", [("size", size)]
+    of_version = [("version", version)]
     for names, at, unit in ((_IO, first, "KiB/s"), (_FILES, files, "1/s")):
-        condition = _condition(work if names is _IO else [("files", counts)])
+        condition = _condition((work if names is _IO else [("files", counts)]) + of_version)
         for i, name in enumerate(names):
             text = fields[at + 2 * i] if at + 2 * i < len(fields) else ""
             value = measured(text)
@@ -137,7 +145,7 @@ def _of_fields(
         if match is None and text:
             unread.append(f"{source.name}: {name}_latency ({label(text)[:20]})")
         if match:
-            condition = _condition(work if name in _IO else [("files", counts)])
+            condition = _condition((work if name in _IO else [("files", counts)]) + of_version)
             yield Observation(group, f"{name}_latency", match[2], float(match[1]), condition, step=1.0)
 
 
