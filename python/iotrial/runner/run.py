@@ -83,7 +83,7 @@ class Runner:
         """Set up. ``reboots``: a run that varies the guest begins with a boot, even if such a guest is running."""
         self._session = session
         self._time = session.time
-        self._slowdown = injected - 1.0
+        self._control_slowdown = injected - 1.0
         stages = session.resolved.treatment_stages()
         self._formats = Stage.FORMAT in stages
         #: By place: the whole plot for which its file system was made.
@@ -276,7 +276,9 @@ class Runner:
                 )
             if wrong is not None:
                 return Outcome(failure=wrong)
-            answer = self._measure(context, workload, self._slowdown if run.arm.stretched else 0.0, state)
+            answer = self._measure(
+                context, workload, self._control_slowdown if run.arm.stretched else 0.0, state
+            )
             with self._time.part(Part.START):
                 end_mkfs(context, workload.work, settings, answer)
                 self._aside(context, workload, workload.work.after())
