@@ -29,9 +29,9 @@ class BrokenRunner(Runner):
         self._kind = run.arm.kind
         return super().run(condition, run, **more)
 
-    def _measure(self, context: Any, workload: Any, stretch: float, state: str) -> dict[str, Any]:
-        swapped = {ArmKind.NEGATIVE: self._stretch, ArmKind.POSITIVE: 0.0}
-        return super()._measure(context, workload, swapped.get(self._kind, stretch), state)
+    def _measure(self, context: Any, workload: Any, slowdown: float, state: str) -> dict[str, Any]:
+        swapped = {ArmKind.NEGATIVE: self._control_slowdown, ArmKind.POSITIVE: 0.0}
+        return super()._measure(context, workload, swapped.get(self._kind, slowdown), state)
 
 
 if __name__ == "__main__":
