@@ -6,7 +6,7 @@ SOURCES := $(shell find crates iotrial.data -type f) Cargo.toml Cargo.lock pypro
 .PHONY: trial test test-all test-long lint fuzz bench truth method audits findings manual messages schemas notebooks build wheel deb clean
 
 trial: $(VENV)/.installed
-	@$(BIN)/iotrial try -L when=notrunc,fsync -- dd if=/dev/zero of={out}/copy bs=1M count=16 conv={when}
+	@$(BIN)/iotrial try -L conv=notrunc,fsync -- dd if=/dev/zero of={out}/copy bs=1M count=16 conv={conv}
 
 build: $(VENV)/.installed
 

@@ -22,6 +22,16 @@ def test_levels_are_collected_by_factor_and_all_named_factors_are_kept() -> None
     assert found.named == ("cache", "mode", "size")
 
 
+def test_a_factor_has_one_reference() -> None:
+    found = request_of({"references": ("mode=wal full", "size=4KiB")})
+    assert found.references == {"mode": "wal full", "size": "4KiB"}
+    assert found.named == ("mode", "size")
+    with pytest.raises(RequestError, match='factor "mode" is given twice'):
+        request_of({"references": ("mode=wal full", "mode=wal normal")})
+    with pytest.raises(RequestError, match="expected NAME=LEVEL"):
+        request_of({"references": ("mode",)})
+
+
 def test_a_sampling_period_has_bounds() -> None:
     assert (sampling_period(None), sampling_period("10 ms"), sampling_period("1 min")) == (None, 0.01, 60.0)
     for text in ("9 ms", "61 s"):

@@ -198,9 +198,12 @@ def request_of(values: Mapping[str, Any]) -> RunRequest:
     NAME=LEVEL."""
     sets = _pairs("--set", values.get("sets", ()))
     conditions = _pairs("--condition", values.get("conditions", ()))
-    references = dict(
-        named_value("--reference", text, "LEVEL", "scheduler=none") for text in values.get("references", ())
-    )
+    references: dict[str, str] = {}
+    for text in values.get("references", ()):
+        name, level = named_value("--reference", text, "LEVEL", "scheduler=none")
+        if name in references:
+            raise RequestError(f"--reference: {twice('factor', name)}")
+        references[name] = level
     consent, located = named(
         values.get("places", ()),
         values.get("device"),

@@ -164,7 +164,7 @@ def first_interval(
     """Return what those of the ``undecided`` effects that have no interval need for it; None if there are none or it is
     unknown.
 
-    Unknown are means and quantiles, repeats in the plots of whole plots, which are not blocks, and races, in which arms
+    Unknown are means and quantiles, repeats within whole plots, which are not blocks, and races, in which arms
     drop out. ``every`` as in ``further_s``.
     """
     without = [effect for effect in undecided if effect.low is None and effect.high is None]

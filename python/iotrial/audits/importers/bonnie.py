@@ -64,21 +64,23 @@ def read(source: Source, _: ReadOptions) -> Imported:
     observations: list[Observation] = []
     unread: list[str] = []
     fast = 0
-    rows = [line for line in lines if _LINE_2.fullmatch(line.strip())]
-    older = [line for line in lines if line not in rows and _LINE_1.fullmatch(line.strip())]
-    several = len({_version(line, rows) for line in (*rows, *older)}) > 1
-    for line in (*rows, *older):
+    newer = {line for line in lines if _LINE_2.fullmatch(line.strip())}
+    older = {line for line in lines if line not in newer and _LINE_1.fullmatch(line.strip())}
+    ran = sorted((line for line in lines if line in newer or line in older), key=older.__contains__)
+    versions = {line: line.split(",")[1] if line in newer else "1.03" for line in ran}
+    several = len(set(versions.values())) > 1
+    for line in ran:
         fields = line.strip().split(",")
-        if not _whole(fields, newer=line in rows):
+        if not _whole(fields, newer=line in newer):
             unread.append(damaged(source.name, line.strip()[:40]))
             continue
-        version = _version(line, rows) if several else ""
-        observations += _of_fields(source, fields, unread, version, newer=line in rows)
+        version = versions[line] if several else ""
+        observations += _of_fields(source, fields, unread, version, newer=line in newer)
         fast += sum("+++" in field for field in fields)
     unread += [
         damaged(source.name, line.strip()[:40])
         for line in lines
-        if line.count(",") > _FEWEST_COMMAS and line not in (*rows, *older) and "format_version" not in line
+        if line.count(",") > _FEWEST_COMMAS and line not in versions and "format_version" not in line
     ]
     if not observations:
         for group, size, words, text, clients in _table(lines):
@@ -97,10 +99,6 @@ def read(source: Source, _: ReadOptions) -> Imported:
         raise no_result(source, "bonnie++", unread)
     unread += [_TOO_FAST.format(fast)] if fast else []
     return Imported(tuple(observations), unread=tuple(unread))
-
-
-def _version(line: str, rows: Sequence[str]) -> str:
-    return line.split(",")[1] if line in rows else "1.03"
 
 
 def _whole(fields: Sequence[str], *, newer: bool) -> bool:

@@ -90,7 +90,7 @@ def read(source: Source, _: ReadOptions) -> Imported:
     documents = _final(source, list(_documents(source, unread)), unread)
     observations: list[Observation] = []
     for at, document in enumerate(documents):
-        seconds = measured(document.get("timestamp"))  # fio 2 has no other
+        seconds = measured(document.get("timestamp"))  # all that fio 2 writes
         stamp = measured(document.get("timestamp_ms")) or (seconds and seconds * 1e3)
         place = stamp if stamp is not None else float(at) if len(documents) > 1 else None
         for in_turn, jobs in enumerate(_together(source, document, unread)):
