@@ -27,8 +27,10 @@ from iotrial.report.html import html
 from iotrial.report.markdown import markdown
 from iotrial.report.render import print_report
 from iotrial.report.text import MOST_ROWS, SCREEN_LINES, text_lines
+from iotrial.report.trial_blocks import effect_table
 from iotrial.stats.model import Control, Verdict, VoidCount
 from iotrial.study.model import Role
+from values import replace
 
 MIXED = Table(
     heads("name", ">n"),
@@ -132,3 +134,12 @@ def test_the_first_screen_shows_every_alarm_however_long_the_table() -> None:
         "No verdict, the trial is invalid: an identical copy of the reference differs from the original"
     )
     assert "What to do" in text or "No recorded cause explains this" in text
+
+
+def test_another_response_is_named_above_its_effects_also_where_there_is_one() -> None:
+    (row,) = document([effect(Verdict.FASTER, 0.6, 0.59, 0.61)]).effects
+    other = replace(row, effect=replace(row.effect, response="cpu", primary=False))
+    (group,) = effect_table([other], valid=True, exploratory=True).groups
+    assert group.title.endswith("cpu")
+    (group,) = effect_table([row], valid=True).groups
+    assert "cpu" not in group.title

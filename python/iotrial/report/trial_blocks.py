@@ -258,8 +258,9 @@ def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = 
     )
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        response = spoken(row.effect.response) if several else ""
-        title = response if alone else f"{row.place}: {response}" if several else row.place
+        # of other responses the heading is all that names one, also where there is only one
+        response = spoken(row.effect.response) if several or exploratory else ""
+        title = response if alone else f"{row.place}: {response}" if response else row.place
         name = title if single else escape(row.effect.level) if by_level else row.comparison
         name = elided(name, _LONGEST_COMPARISON)
         key = () if single else (title, row.condition.key)
