@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from iotrial.cli import best_summary
+from iotrial.cli import best_summary, power_cuts
 from iotrial.cli.fleet import list as fleet_list
 from iotrial.cli.fleet import run as fleet_run
 from iotrial.cli.verbs import (
@@ -69,6 +69,7 @@ DOCUMENTS: dict[str, Any] = {
     "list": list_.Studies,
     "meter": meter.Metered,
     "plan": plan.Planned,
+    "powercut": power_cuts.Cuts,
     "record": record.Recorded,
     "refine": refine.Refined,
     "rehearsal": run.Rehearsing,

@@ -15,9 +15,9 @@ from test_powercut_recovery import image, target
 
 from iotrial.errors import LabError
 from iotrial.lab.target import Target
+from iotrial.powercut.checking import run_checker
 from iotrial.powercut.disk import over_image
 from iotrial.powercut.recover import Check, Findings, Recovery
-from iotrial.workloads.checking import run_checker
 
 pytestmark = [pytest.mark.root, pytest.mark.alone]  # as test_powercut_recovery.py
 

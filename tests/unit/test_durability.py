@@ -19,6 +19,7 @@ from store_examples import header
 
 from iotrial.errors import LabError, StoreError, StudyError
 from iotrial.knobs.declaration import Safety
+from iotrial.powercut.checking import run_checker
 from iotrial.report.best import confirmation_finding, harmed
 from iotrial.report.document import Document, build_document
 from iotrial.report.durability import measured_risks, verdict_of
@@ -36,7 +37,6 @@ from iotrial.study.model import Design, DesignKind, Factor, Level, Role, Setting
 from iotrial.study.reader import read_study
 from iotrial.study.work import LabContext, Recovered
 from iotrial.tune.choice import chosen, selected
-from iotrial.workloads.checking import run_checker
 from iotrial.workloads.command import CommandWork
 from iotrial.workloads.database import DatabaseWork
 from iotrial.workloads.databases import rows

@@ -13,7 +13,7 @@ import pytest
 from iotrial.design.keyed import seed_from_user
 from iotrial.powercut.log import DISCARD, FLUSH, FUA, MARK, LogError, WriteLog
 from iotrial.powercut.rebuild import Rebuilder
-from iotrial.powercut.states import SHAPES, Cache, CutPoint, arrivals, cut_points
+from iotrial.powercut.states import DISKS, SHAPES, Cache, CutPoint, arrivals, cut_points
 
 SEED = seed_from_user(1)
 SIZE = 64 * 1024
@@ -276,3 +276,75 @@ def test_the_disk_may_begin_with_an_image(tmp_path: Path) -> None:
         rebuilder.advance(1)
         assert (tmp_path / "i").read_bytes() == wanted
     assert base.read_bytes()[512:1024] != b"a" * 512
+
+
+# -- disks by name
+
+
+def states(folder: Path, items: list[Item], disk: str, drawn: int = 300) -> list[tuple[CutPoint, bytes]]:
+    """Return drawn points of a log, and the disk after each."""
+    found = []
+    with WriteLog(log_of(folder, items)) as log, Rebuilder(log, folder / "image", SIZE) as rebuilder:
+        for point in cut_points(log, SEED, drawn, cache=DISKS[disk][0]):
+            if point.kind == "drawn":
+                rebuilder.build(point)
+                found.append((point, (folder / "image").read_bytes()))
+    return found
+
+
+#: four writes of eight sectors each, a flush after the second
+FOUR: list[Item] = [(8 * n, bytes([n + 1]) * 4096, 0) for n in range(2)] + [(0, b"", FLUSH)]
+FOUR += [(8 * n, bytes([n + 1]) * 4096, 0) for n in range(2, 4)]
+
+
+def arrived(disk: bytes) -> tuple[int, ...]:
+    """Return how many sectors of each write are there."""
+    return tuple(
+        sum(disk[at : at + 512] != bytes(512) for at in range(4096 * n, 4096 * n + 4096, 512))
+        for n in range(4)
+    )
+
+
+def test_an_ordered_disk_has_all_before_the_last_that_arrived(tmp_path: Path) -> None:
+    found = {arrived(disk) for _, disk in states(tmp_path, FOUR, "ordered")}
+    assert all(later == 0 or earlier == 8 for each in found for earlier, later in pairwise(each))
+    # it is volatile all the same, and tears the last one
+    assert {(8, 8, 0, 0), (8, 8, 8, 8)} <= found
+    assert any(0 < each[2] < 8 for each in found)
+
+
+def test_a_volatile_disk_reorders_and_keeps_what_was_flushed(tmp_path: Path) -> None:
+    points = states(tmp_path, FOUR, "volatile")
+    assert any(arrived(disk)[2] == 0 and arrived(disk)[3] == 8 for _, disk in points)
+    assert all(arrived(disk)[:2] == (8, 8) for point, disk in points if point.entry >= 3)
+
+
+def test_a_disk_that_lies_loses_what_was_flushed(tmp_path: Path) -> None:
+    assert any(arrived(disk)[0] < 8 for point, disk in states(tmp_path, FOUR, "lying") if point.entry >= 3)
+
+
+def test_a_disk_that_lies_ignores_fua_too(tmp_path: Path) -> None:
+    fua: list[Item] = [(0, b"x" * 4096, FUA), (8, b"y" * 4096, 0)]
+    for disk, loses in (("volatile", False), ("lying", True)):
+        after = [arrived(image)[0] < 8 for point, image in states(tmp_path, fua, disk) if point.entry >= 1]
+        assert any(after) is loses, disk
+
+
+def test_sectors_of_4096_bytes_are_never_torn(tmp_path: Path) -> None:
+    assert {count for _, disk in states(tmp_path, FOUR, "4k-sectors") for count in arrived(disk)} == {0, 8}
+
+
+def test_a_write_through_disk_may_only_tear_the_write_in_progress(tmp_path: Path) -> None:
+    for point, disk in states(tmp_path, FOUR, "write-through"):
+        whole = [n for n, entry in enumerate((0, 1, 3, 4)) if entry < point.entry]
+        assert all(arrived(disk)[n] == 8 for n in whole)
+        assert all(arrived(disk)[n] == 0 for n in range(len(whole) + 1, 4))
+
+
+def test_a_bad_sector_is_zeros_where_something_had_been_written(tmp_path: Path) -> None:
+    flushed = [*FOUR, (0, b"", FLUSH), (100, b"z" * 512, 0)]
+    missing = [
+        32 - sum(arrived(disk)) for point, disk in states(tmp_path, flushed, "bad-sector") if point.entry >= 6
+    ]
+    assert set(missing) <= {0, 1}  # 0: it is the last write that lost its sector
+    assert 1 in missing

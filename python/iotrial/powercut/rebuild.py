@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
 from iotrial.powercut.log import Entry, LogError, WriteLog
-from iotrial.powercut.states import CutPoint, arrivals
+from iotrial.powercut.states import Arrival, CutPoint, arrivals
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
@@ -48,8 +49,12 @@ class Rebuilder:
 
     def build(self, point: CutPoint) -> None:
         """Give the image the state of a cut point. Fast if the points come in the order of the log."""
-        self.advance(point.stable)
-        for arrival in arrivals(self._log, point):
+        self.put(point.stable, arrivals(self._log, point))
+
+    def put(self, stable: int, arrived: Iterable[Arrival]) -> None:
+        """Give the image the first ``stable`` entries, and of later ones what arrived."""
+        self.advance(stable)
+        for arrival in arrived:
             self._save(arrival.entry.offset + arrival.start, arrival.stop - arrival.start)
             self._write(arrival.entry, arrival.start, arrival.stop)
 

@@ -17,14 +17,11 @@ from iotrial.errors import LabError
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.target import Target
 from iotrial.powercut.disk import logged
+from iotrial.powercut.enclosure import enclose
 from iotrial.powercut.log import MARK_BYTES, LogError
 from iotrial.powercut.mounts import enter_own_namespace, mount, sync_filesystem, unmount
 
 # Records in the write log what a workload acknowledges, at the moment it does so and outside the disk under test.
-
-
-#: environment variable with the path of the socket, for workloads that put marks by themselves
-MARKS = "IOTRIAL_MARKS"
 
 
 class Marker:
@@ -81,16 +78,22 @@ def record(
     options: str = "",
     model: dict[str, Any] | None = None,
     at: Path | None = None,
+    enclosed: bool = False,
 ) -> None:
     """Make a file system on a disk that logs to ``log``, do the work on it, and unmount it.
 
     ``target``: an isolated probe. ``options``: mount options. ``model``: see ``disk.logged``. The mark ``BEGUN`` precedes the
-    work. ``at``: an empty folder to mount on, for work that stores its own paths. Raises LabError if the work fails.
+    work. ``at``: an empty folder to mount on, for work that stores its own paths. ``enclosed``: the work cannot change this
+    machine (``enclosure``). Raises LabError if the work fails.
     """
     with tempfile.TemporaryDirectory(prefix="iotrial-cut-") as name:
         folder = Path(name)
         marks, root = folder / "marks", at or folder / "root"
         root.mkdir(exist_ok=True)
+        folder.chmod(0o711)  # whoever does the work reaches the socket
+        over = folder / "over" if enclosed else None
+        if over is not None:
+            over.mkdir()
         with logged(target, size_bytes, log, marks=marks, model=model) as disk:
             argv = [*FILESYSTEMS[filesystem].mkfs_argv(mkfs_options), disk.path]
             made = subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False)
@@ -99,7 +102,8 @@ def record(
             context = multiprocessing.get_context("fork")
             ours, theirs = context.Pipe(duplex=False)
             child = context.Process(
-                target=_do, args=(theirs, os.getpid(), disk.path, filesystem, options, root, marks, work)
+                target=_do,
+                args=(theirs, os.getpid(), disk.path, filesystem, options, root, marks, work, over),
             )
             child.start()
             theirs.close()
@@ -122,10 +126,13 @@ def _do(
     root: Path,
     marks: Path,
     work: Work,
+    over: Path | None,
 ) -> None:
     problem = ""
     try:
         enter_own_namespace(parent)
+        if over is not None:
+            enclose(over, device, marks)
         mount(device, root, filesystem, options)
         try:
             sync_filesystem(root)
@@ -134,6 +141,8 @@ def _do(
                 work(root, marker)
         finally:
             unmount(root)
+    except LabError as error:
+        problem = error.message
     except Exception:  # reported by the parent
         problem = traceback.format_exc()
     answers.send(problem)

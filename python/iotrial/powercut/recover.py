@@ -14,17 +14,18 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from iotrial.errors import LabError, MissingTool
 from iotrial.lab.machine.others import mounters_of, users_of
 from iotrial.lab.target import Target
 from iotrial.powercut.disk import over_image
+from iotrial.powercut.enclosure import enclose
 from iotrial.powercut.log import WriteLog
 from iotrial.powercut.mounts import (
     end_all_others,
@@ -34,15 +35,19 @@ from iotrial.powercut.mounts import (
     unmount,
 )
 from iotrial.powercut.rebuild import Rebuilder
-from iotrial.powercut.states import VOLATILE, Cache, CutPoint, State, cut_points, state_of
+from iotrial.powercut.states import VOLATILE, Arrival, Cache, CutPoint, State, arrivals, cut_points, state_of
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a check found: acknowledged things that are missing, and things that are there but wrong."""
+    """What a check found: acknowledged things that are missing, and things that are there but wrong.
+
+    ``not_started``: why the service does not start, else empty.
+    """
 
     lost: tuple[str, ...] = ()
     corrupt: tuple[str, ...] = ()
+    not_started: str = ""
 
 
 #: Checks a recovered file system: its root, and the texts of the marks before the cut. It must not change the caller's
@@ -55,8 +60,8 @@ class Outcome:
     """What was found after one cut.
 
     ``mounted``: the file system could be mounted without repair. ``needs_fsck``: it has to be repaired, either to be mounted
-    or because its checker complains after recovery. ``lost`` and ``corrupt``: see ``Findings``. ``says``: messages of mount
-    and fsck.
+    or because its checker complains after recovery. ``lost``, ``corrupt`` and ``not_started``: see ``Findings``. ``says``:
+    messages of mount and fsck.
     """
 
     mounted: bool
@@ -64,12 +69,15 @@ class Outcome:
     lost: tuple[str, ...]
     corrupt: tuple[str, ...]
     says: str
+    not_started: str = ""
 
     @property
     def verdict(self) -> str:
-        """The worst that was found, in one word or two."""
+        """The worst that was found, in a few words."""
         if not self.mounted:
             return "does not mount"
+        if self.not_started:
+            return "will not start"
         if self.lost:
             return "lost acknowledged"
         if self.corrupt:
@@ -106,7 +114,8 @@ class Recovery:
 
     ``options``: mount options. ``fsck_every``: look with the file system's checker after this many recoveries (0: only
     when the mount fails). ``limit_s``: time for one check. ``until``: by the monotonic clock, when all must end.
-    ``at``: an empty folder to mount on, as in ``record``. Raises MissingTool if the checker is not installed.
+    ``at``: an empty folder to mount on, as in ``record``. ``enclosed``: the check cannot change this machine. Raises
+    MissingTool if the checker is not installed.
     """
 
     def __init__(
@@ -120,6 +129,7 @@ class Recovery:
         limit_s: float = 60.0,
         until: float = math.inf,
         at: Path | None = None,
+        enclosed: bool = False,
     ) -> None:
         self._until = until
         self._device, self._filesystem, self._check, self._options = device, filesystem, check, options
@@ -128,6 +138,7 @@ class Recovery:
             raise MissingTool.program(f"checking {filesystem}", self._fsck.look[0], self._fsck.package)
         self._made = None if at else Path(tempfile.mkdtemp(prefix="iotrial-cut-"))
         self._folder = at or Path(str(self._made))
+        self._over = Path(tempfile.mkdtemp(prefix="iotrial-cut-")) if enclosed else None
         self._child: _Child | None = None
         self._count = 0
 
@@ -140,9 +151,10 @@ class Recovery:
     def close(self) -> None:
         """End the child process."""
         self._end_child()
-        if self._made is not None:
-            with suppress(OSError):
-                self._made.rmdir()
+        for made in (self._made, self._over):
+            if made is not None:
+                with suppress(OSError):
+                    made.rmdir()
 
     def recover(self, acknowledged: Sequence[str]) -> Outcome:
         """Mount, check and unmount the device as it is now.
@@ -168,12 +180,14 @@ class Recovery:
             says = _joined(says, said)
             again = self._ask(acknowledged)
             if again.mounted:
-                return Outcome(False, True, again.lost, again.corrupt, says)
+                return Outcome(False, True, again.lost, again.corrupt, says, again.not_started)
         return Outcome(False, True, tuple(acknowledged), outcome.corrupt, says)
 
     def _ask(self, acknowledged: Sequence[str]) -> Outcome:
         if self._child is None:
-            self._child = _Child(self._device, self._filesystem, self._options, self._folder, self._check)
+            self._child = _Child(
+                self._device, self._filesystem, self._options, self._folder, self._check, self._over
+            )
         answer = self._child.ask(tuple(acknowledged), min(self._limit_s, self._left_s()))
         if isinstance(answer, Outcome):
             return answer
@@ -219,11 +233,15 @@ class Recovery:
 class _Child:
     """The process that mounts and checks."""
 
-    def __init__(self, device: str, filesystem: str, options: str, folder: Path, check: Check) -> None:
+    def __init__(
+        self, device: str, filesystem: str, options: str, folder: Path, check: Check, over: Path | None
+    ) -> None:
         context = multiprocessing.get_context("fork")
         self._ours, theirs = context.Pipe()
         self._process = context.Process(
-            target=_serve, args=(theirs, os.getpid(), device, filesystem, options, folder, check), daemon=True
+            target=_serve,
+            args=(theirs, os.getpid(), device, filesystem, options, folder, check, over),
+            daemon=True,
         )
         self._process.start()
         theirs.close()
@@ -263,9 +281,12 @@ def _serve(
     options: str,
     folder: Path,
     check: Check,
+    over: Path | None,
 ) -> None:
     try:
         enter_own_namespace(parent)
+        if over is not None:
+            enclose(over, device)
         outside = Path(f"/proc/self/fd/{os.open('/proc', os.O_RDONLY | os.O_DIRECTORY)}")
         enter_own_processes(requests.fileno())
     except LabError as error:
@@ -316,7 +337,7 @@ def _mounted_and_checked(
             unmount(folder)
         except OSError as error:
             raise LabError(f"{error.strerror}: in use by {users_of(number, outside)}") from error
-    return Outcome(True, bool(errors), found.lost, found.corrupt, errors)
+    return Outcome(True, bool(errors), found.lost, found.corrupt, errors, found.not_started)
 
 
 def _errors_seen(device: str, filesystem: str) -> str:
@@ -330,6 +351,49 @@ def _errors_seen(device: str, filesystem: str) -> str:
 
 def _joined(*texts: str) -> str:
     return "\n".join(text for text in texts if text)
+
+
+class Examination:
+    """Puts a disk into states of a log, and recovers and checks each. Use as a context manager.
+
+    ``target``: an isolated probe. ``base``: the disk's content before the log. ``memory``: a folder for the image, best a
+    tmpfs. The rest is for ``Recovery``.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        log: WriteLog,
+        size_bytes: int,
+        filesystem: str,
+        check: Check,
+        *,
+        base: Path | None = None,
+        memory: Path = Path("/dev/shm"),
+        **recovery: Any,
+    ) -> None:
+        self._stack = ExitStack()
+        with self._stack:
+            folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="iotrial-cut-", dir=memory))
+            self.image = Path(folder) / "disk"
+            self._rebuilder = self._stack.enter_context(Rebuilder(log, self.image, size_bytes, base=base))
+            self._disk = self._stack.enter_context(over_image(target, self.image))
+            self._recovery = self._stack.enter_context(
+                Recovery(self._disk.path, filesystem, check, **recovery)
+            )
+            self._stack = self._stack.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def of(self, stable: int, arrived: Iterable[Arrival], acknowledged: Sequence[str]) -> Outcome:
+        """Return what is found in the state of ``Rebuilder.put``. Fast in the order of the log. Raises as ``recover``."""
+        self._disk.forget()
+        self._rebuilder.put(stable, arrived)
+        return self._recovery.recover(acknowledged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,35 +416,27 @@ def outcomes(
     drawn: int,
     after: int = 0,
     cache: Cache = VOLATILE,
-    base: Path | None = None,
-    options: str = "",
-    fsck_every: int = 0,
-    memory: Path = Path("/dev/shm"),
-    at: Path | None = None,
+    **more: Any,
 ) -> Iterator[Checked]:
     """Rebuild, recover and check every state of ``states.cut_points``, in the order of the log.
 
-    ``target``: an isolated probe. ``memory``: a folder for the image, best a tmpfs. A state that has been checked, with the
-    same acknowledgements, is not checked again. Raises LabError, TargetError.
+    ``more``: as in ``Examination``. A state that has been checked, with the same acknowledgements, is not checked again.
+    Raises LabError, TargetError.
     """
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="iotrial-cut-", dir=memory)))
-        image = folder / "disk"
-        rebuilder = stack.enter_context(Rebuilder(log, image, size_bytes, base=base))
-        disk = stack.enter_context(over_image(target, image))
-        recovery = stack.enter_context(
-            Recovery(disk.path, filesystem, check, options=options, fsck_every=fsck_every, at=at)
-        )
-        checked: dict[State, Outcome] = {}
-        stable = -1
-        for point in cut_points(log, seed, drawn, after=after, cache=cache):
-            if point.stable != stable:  # no later point is equal to an earlier one
-                checked.clear()
-                stable = point.stable
-            state = state_of(log, point)
-            outcome = checked.get(state)
-            if outcome is None:
-                disk.forget()
-                rebuilder.build(point)
-                checked[state] = recovery.recover(point.acknowledged_before)
-            yield Checked(point, outcome or checked[state], repeated=outcome is not None)
+    with Examination(target, log, size_bytes, filesystem, check, **more) as examination:
+        yield from examined(examination, log, cut_points(log, seed, drawn, after=after, cache=cache))
+
+
+def examined(examination: Examination, log: WriteLog, points: Iterable[CutPoint]) -> Iterator[Checked]:
+    """Check points of a log in its order, each state once."""
+    checked: dict[State, Outcome] = {}
+    stable = -1
+    for point in points:
+        if point.stable != stable:  # no later point is equal to an earlier one
+            checked.clear()
+            stable = point.stable
+        state = state_of(log, point)
+        outcome = checked.get(state)
+        if outcome is None:
+            checked[state] = examination.of(point.stable, arrivals(log, point), point.acknowledged_before)
+        yield Checked(point, outcome or checked[state], repeated=outcome is not None)

@@ -17,9 +17,11 @@ from itertools import pairwise
 from typing import Literal
 
 from iotrial.design.keyed import Stream
-from iotrial.powercut.log import Entry, WriteLog
+from iotrial.powercut.log import DISCARD, Entry, WriteLog
 
 _DOMAIN = "iotrial.powercut"
+#: how often to draw an entry until one has data
+_ATTEMPTS = 64
 #: how the open writes of a drawn state arrived; each is as likely as any other
 SHAPES = (
     "none kept",
@@ -39,15 +41,29 @@ class Cache:
 
     ``volatile``: it loses writes that were not flushed; otherwise only the one in progress when the power is cut may be
     incomplete. ``size_bytes``: it holds at most this much; what was written earlier is stable even without a flush.
-    ``sector_bytes``: it writes this much as a whole or not at all.
+    ``sector_bytes``: it writes this much as a whole or not at all. ``reorders``: writes that were not flushed arrive in any
+    order. ``flushes``: a flush makes earlier writes stable, and so does FUA its own; else the disk only says so.
+    ``loses_sector``: one sector that had arrived is lost as well.
     """
 
     volatile: bool = True
     size_bytes: int = 16 << 20
     sector_bytes: int = 512
+    reorders: bool = True
+    flushes: bool = True
+    loses_sector: bool = False
 
 
 VOLATILE = Cache()
+#: disks by name, with what they are
+DISKS = {
+    "volatile": (VOLATILE, "a cache that loses, reorders and tears what was not flushed"),
+    "ordered": (Cache(reorders=False), "the same, but writes arrive in the order in which they were sent"),
+    "write-through": (Cache(volatile=False), "no cache: only the write in progress may be incomplete"),
+    "4k-sectors": (Cache(sector_bytes=4096), "volatile, and a sector of 4096 bytes is never torn"),
+    "lying": (Cache(flushes=False), "volatile, and it only claims to have flushed"),
+    "bad-sector": (Cache(loses_sector=True), "volatile, and one sector that was written is lost in the cut"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +95,26 @@ class Arrival:
 
 
 def cut_points(
-    log: WriteLog, seed: str, drawn: int, *, after: int = 0, cache: Cache = VOLATILE
+    log: WriteLog,
+    seed: str,
+    drawn: int,
+    *,
+    after: int = 0,
+    before: int | None = None,
+    cache: Cache = VOLATILE,
 ) -> Iterator[CutPoint]:
     """Yield the state as of each flush, and ``drawn`` states at entries drawn uniformly, in the order of the log.
 
     Only states with at least the first ``after`` entries are yielded, and only marks from there on count as
-    acknowledgements. ``seed``: 32 hexadecimal digits.
+    acknowledgements. ``before``: only of this many entries. ``seed``: 32 hexadecimal digits.
     """
+    end = len(log) if before is None else before
     marks = [mark for mark in log.marks if mark.entry >= after]
     places = [mark.entry for mark in marks]
     texts = tuple(mark.text for mark in marks)
-    flushes = ((entry + 1, 0, entry) for entry in log.flushes if entry >= after)
+    flushes = ((entry + 1, 0, entry) for entry in log.flushes if after <= entry < end)
     draws = sorted(
-        (_position(seed, index, after, len(log)), 1, index)
-        for index in range(drawn if len(log) > after else 0)
+        (_position(seed, index, after, end), 1, index) for index in range(drawn if end > after else 0)
     )
     seen = 0
     for entry, is_drawn, index in heapq.merge(flushes, draws):
@@ -112,17 +134,24 @@ def arrivals(log: WriteLog, point: CutPoint) -> Iterator[Arrival]:
     """Yield what the disk kept of the writes that are not stable, in the order to apply it."""
     if point.kind == "flush":
         return
+    stream = Stream(point.seed, _DOMAIN, "writes", point.index)
     stop = point.entry if point.cache.volatile else point.entry + 1
     entries = [entry for entry in log.entries(point.stable, stop) if entry.length]
-    free = [number for number, entry in enumerate(entries) if not entry.fua or not point.cache.volatile]
-    stream = Stream(point.seed, _DOMAIN, "writes", point.index)
-    kept = dict(zip(free, _fates(point.shape, len(free), stream), strict=True))
+    free = [
+        number
+        for number, entry in enumerate(entries)
+        if not (entry.fua and point.cache.flushes) or not point.cache.volatile
+    ]
+    fates = _fates if point.cache.reorders else _fates_in_order
+    kept = dict(zip(free, fates(point.shape, len(free), stream), strict=True))
     for number, entry in enumerate(entries):
         fate = kept.get(number, "kept")
         if fate == "kept":
             yield Arrival(entry, 0, entry.length)
         elif fate == "torn":
             yield from _torn(entry, point.cache.sector_bytes, stream)
+    if point.cache.loses_sector:
+        yield from _lost_sector(log, point)
 
 
 #: see ``state_of``
@@ -142,6 +171,8 @@ def _position(seed: str, index: int, after: int, count: int) -> int:
 def _stable(log: WriteLog, entry: int, cache: Cache) -> int:
     if not cache.volatile:
         return entry
+    if not cache.flushes:
+        return log.within_cache(entry, cache.size_bytes)
     return max(log.last_flush(entry) + 1, log.within_cache(entry, cache.size_bytes))
 
 
@@ -171,6 +202,25 @@ def _fates(shape: str, count: int, stream: Stream) -> Sequence[str]:
         case _:
             first = stream.below(count)
             return [lost if number < first else kept for number in range(count)]
+
+
+def _fates_in_order(shape: str, count: int, stream: Stream) -> Sequence[str]:
+    """Return the same for a disk that keeps the order: all writes up to one, which may be torn."""
+    if count == 0 or shape == "none kept":
+        return ["lost"] * count
+    first = count if shape == "all kept" else stream.below(count)
+    return ["kept" if n < first else "torn" if n == first else "lost" for n in range(count)]
+
+
+def _lost_sector(log: WriteLog, point: CutPoint) -> Iterator[Arrival]:
+    """Yield zeros for one sector of a write before the cut: as a discard with a number that no entry has."""
+    stream, size = Stream(point.seed, _DOMAIN, "sector", point.index), point.cache.sector_bytes
+    for _ in range(_ATTEMPTS):
+        entry = log.entry(stream.below(point.entry))
+        if entry.length >= size and not entry.discard:
+            offset = entry.offset + size * stream.below(entry.length // size)
+            yield Arrival(Entry(-1 - offset // size, offset, size, DISCARD, 0), 0, size)
+            return
 
 
 def _torn(entry: Entry, sector_bytes: int, stream: Stream) -> Iterator[Arrival]:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from msgspec import Meta
 
 from iotrial.errors import RequestError, twice
+from iotrial.powercut.checking import MARKS, run_checker
 from iotrial.study import command_trust
 from iotrial.study.model import Setting
 from iotrial.study.places import GUEST, IN_PLACE
@@ -52,7 +53,6 @@ from iotrial.study.work import (
     time_response,
     to_take_off,
 )
-from iotrial.workloads.checking import MARKS, run_checker
 from iotrial.workloads.output import FOLDER, MOST_OUTPUTS, Output, fields_of, numbers_and_facts
 from iotrial.workloads.served import MAKE_FILE, ServedWork
 

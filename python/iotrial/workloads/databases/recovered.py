@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from iotrial.errors import LabError
 from iotrial.polling import attempts
+from iotrial.powercut.checking import run_as
 from iotrial.study.server import Server
 from iotrial.study.work import Damage, LabContext, minimal_environment
-from iotrial.workloads.checking import run_as
 from iotrial.workloads.databases import rows
 from iotrial.workloads.databases.engine import Engine
 

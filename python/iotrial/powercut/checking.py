@@ -1,4 +1,4 @@
-"""Runs a study's own checker on what a power cut has left.
+"""Runs a user's own checker on what a power cut has left.
 
 The checker is a program with arguments. Lines ``lost ITEM`` and ``corrupt ITEM`` on its standard output say what is wrong.
 Exit status 0 means that it has checked everything. 1 without such a line means corrupt, for the reason on its
@@ -12,7 +12,7 @@ import select
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
@@ -22,7 +22,7 @@ from iotrial.study.work import Damage
 
 #: the file with what was acknowledged, an item a line
 ACKNOWLEDGED = "{acknowledged}"
-#: environment variable with the socket of the disk that logs, for programs that acknowledge without printing
+#: environment variable with the path of the socket, for workloads that put marks by themselves
 MARKS = "IOTRIAL_MARKS"
 #: time for one check
 LIMIT_S = 50.0
@@ -40,8 +40,9 @@ def run_checker(
     environment: Mapping[str, str],
     stdin: str,
     user: Mapping[str, int] | None,
+    before: Callable[[], None] | None = None,
 ) -> Damage:
-    """Run a checker and return what it says. ``values`` are those of its placeholders.
+    """Run a checker and return what it says. ``values`` are those of its placeholders; ``before`` as in ``run_as``.
 
     Raises LabError if it cannot be started, fails or takes too long.
     """
@@ -51,7 +52,7 @@ def run_checker(
         for placeholder, value in {**values, ACKNOWLEDGED: listed.name}.items():
             words = [word.replace(placeholder, value) for word in words]
         try:
-            done = run_as(words, cwd=cwd, environment=environment, stdin=stdin, user=user)
+            done = run_as(words, cwd=cwd, environment=environment, stdin=stdin, user=user, before=before)
         except subprocess.TimeoutExpired as error:
             raise LabError(f"the checker {words[0]} did not end within {LIMIT_S:g} s") from error
         except FileNotFoundError as error:
@@ -76,11 +77,13 @@ def run_as(
     cwd: str,
     environment: Mapping[str, str],
     stdin: str,
-    user: Mapping[str, int] | None,
+    user: Mapping[str, int] | None = None,
+    before: Callable[[], None] | None = None,
     limit_s: float = LIMIT_S,
 ) -> subprocess.CompletedProcess[str]:
     """Run a program as a user (None: as this process) until it ends, even if other programs still have its output open.
 
+    ``before`` is called in the new process, before the program starts.
     At most 16 MiB of each output are kept. Raises OSError, subprocess.TimeoutExpired.
     """
     other = user if user is not None and os.geteuid() == 0 else None
@@ -96,6 +99,7 @@ def run_as(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            preexec_fn=before,
             user=None if other is None else other["uid"],
             group=None if other is None else other["gid"],
             extra_groups=None if other is None else [],

@@ -1,0 +1,359 @@
+"""Cuts the power of a service again and again, under each of several settings, and counts what is lost.
+
+Each run of a setting is recorded on a new file system; then points of it are drawn, and each is rebuilt, recovered and
+examined. The settings take turns in drawn order. Points of one run share its luck, so runs are the unit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from iotrial.design.keyed import Stream
+from iotrial.errors import IotrialError, LabError
+from iotrial.lab.target import Target
+from iotrial.polling import attempts
+from iotrial.powercut.log import WriteLog
+from iotrial.powercut.mounts import enter_own_namespace, enter_own_processes, mount, sync_filesystem
+from iotrial.powercut.record import Marker, record
+from iotrial.powercut.recover import Check, Examination, Findings, Outcome, examined
+from iotrial.powercut.service import BEGUN, ENDED, Ledger, Placed, Service, acknowledgements
+from iotrial.powercut.states import VOLATILE, Arrival, Cache, arrivals, cut_points
+from iotrial.probe.binary import find_binary
+
+MEMORY = Path("/dev/shm")
+#: the disk answers like an SSD: a flush takes so long that a line of the client is read before one that follows it is done
+PACE = {
+    "flat": {
+        "read_us": 50.0, "write_us": 100.0, "jump_us": 0.0, "flush_us": 2000.0, "overhead_us": 0.0,
+        "read_bytes_per_s": 1e9, "write_bytes_per_s": 1e9, "depth": 32,
+    }
+}  # fmt: skip
+#: names next to each other: where the disk is mounted, and what the client prints
+DISK, OUTPUT = "disk", "output"
+#: for the tracer to begin and to end
+_TRACER_S = 20.0
+#: for one check, with the start of the service
+CHECK_S = 130.0
+#: what may be wrong after a cut, the worst first; by the word in reports
+KINDS: dict[str, Callable[[Outcome], bool]] = {
+    "lost": lambda one: bool(one.lost),
+    "corrupt": lambda one: bool(one.corrupt),
+    "will not start": lambda one: bool(one.not_started),
+    "needs fsck": lambda one: one.needs_fsck,
+}
+#: counted with them: any of the first three
+HARMED = "harmed"
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """One setting of the service and of its file system. ``options``: of the mount."""
+
+    name: str
+    service: Service
+    filesystem: str = "ext4"
+    size_bytes: int = 512 << 20
+    mkfs_options: tuple[str, ...] = ()
+    options: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One run of a service. ``lines``: offset in the client's output, and text, of each mark. ``trace``: of the file
+    operations below the folder that holds its disk and that output; None if they cannot be traced here.
+    """
+
+    log: Path
+    lines: tuple[tuple[int, str], ...]
+    trace: Path | None
+    seconds: float
+
+
+def recorded(target: Target, setup: Setup, folder: Path, at: Path, *, traced: bool = True) -> Recording:
+    """Run the service once on a disk that logs, with everything about it in ``folder``. Raises LabError."""
+    log, trace = folder / "log", folder / "trace"
+    with trace.open("wb") as traced_to, tempfile.TemporaryFile("w+") as told:
+        work = _Recorded(setup.service, traced_to.fileno() if traced else None, told.fileno())
+        record(
+            target, log, setup.filesystem, setup.size_bytes, work, mkfs_options=setup.mkfs_options, options=setup.options,
+            model=PACE, at=at, enclosed=True,
+        )  # fmt: skip
+        told.seek(0)
+        facts = json.load(told)
+    lines = tuple((int(at), str(text)) for at, text in facts["lines"])
+    return Recording(log, lines, trace if facts["traced"] else None, float(facts["seconds"]))
+
+
+class _Recorded:
+    """The work of a recording: the service runs in a PID namespace, its file operations are traced from outside."""
+
+    def __init__(self, service: Service, trace: int | None, told: int) -> None:
+        self._service, self._trace, self._told = service, trace, told
+        self._outside = 0
+
+    def __call__(self, root: Path, marker: Marker) -> None:
+        mount("none", root.parent / OUTPUT, "tmpfs", "mode=700,size=10%")
+        context = multiprocessing.get_context("fork")
+        ours, theirs = context.Pipe()
+        self._outside = os.getpid()
+        child = context.Process(target=self._inside, args=(theirs, root, marker.path))
+        child.start()
+        theirs.close()
+        try:
+            _expect(ours)  # its files are prepared
+            sync_filesystem(root)
+            marker.mark(BEGUN)
+            with _traced(root.parent, self._trace) as tracing:
+                ours.send(tracing)
+                _expect(ours)
+        finally:
+            ours.close()
+            child.join()
+
+    def _inside(self, answers: Connection, root: Path, marks: Path) -> None:
+        problem = ""
+        placed = Placed(self._service, root)
+        try:
+            enter_own_namespace(self._outside)  # its /proc is not for the tracer
+            enter_own_processes(answers.fileno())
+            placed.make()
+            answers.send("")
+            traced = answers.recv()
+            began = time.monotonic()
+            lines = placed.work(marks, root.parent / OUTPUT / "client")
+            facts = {"lines": lines, "traced": traced, "seconds": time.monotonic() - began}
+            os.write(self._told, json.dumps(facts).encode())
+        except (IotrialError, OSError, subprocess.SubprocessError) as error:
+            problem = str(error) or type(error).__name__
+        except EOFError:
+            return
+        answers.send(problem)
+
+
+def _expect(answers: Connection) -> None:
+    try:
+        problem = answers.recv()
+    except EOFError:
+        problem = "the process that runs the service died"
+    if problem:
+        raise LabError(problem)
+
+
+@contextmanager
+def _traced(under: Path, to: int | None) -> Iterator[bool]:
+    """Trace the file operations of this process and its children below a folder; yields whether it works on this kernel."""
+    if to is None:
+        yield False
+        return
+    argv = [
+        str(find_binary()),
+        "record",
+        "--output",
+        f"/proc/self/fd/{to}",
+        "--under",
+        str(under),
+        "--pid",
+        str(os.getpid()),
+    ]
+    tracer = subprocess.Popen(
+        argv, pass_fds=(to,), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    began = False
+    for _ in attempts(_TRACER_S, every_s=0.02):
+        began = os.fstat(to).st_size > 0
+        if began or tracer.poll() is not None:
+            break
+    try:
+        yield began and tracer.poll() is None
+    finally:
+        tracer.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            tracer.wait(_TRACER_S)
+        tracer.kill()
+        tracer.wait()
+
+
+# -- cuts
+
+
+@dataclass(slots=True)
+class RunTally:
+    """What was found at the points of one run. ``by_kind``: points by what was wrong (``KINDS``)."""
+
+    points: int = 0
+    distinct: int = 0
+    acknowledged: int = 0
+    seconds: float = 0.0
+    checking_s: float = 0.0
+    by_kind: dict[str, int] = field(default_factory=lambda: dict.fromkeys((*KINDS, HARMED), 0))
+
+
+@dataclass(slots=True)
+class SetupTally:
+    """All runs of one setting, and the first bad point of each kind with what is needed to see it again."""
+
+    setup: Setup
+    runs: list[RunTally] = field(default_factory=list)
+    problem: str = ""
+    examples: dict[str, Path] = field(default_factory=dict)
+
+    @property
+    def points(self) -> int:
+        """All points."""
+        return sum(run.points for run in self.runs)
+
+    def count(self, kind: str) -> int:
+        """Points of all runs at which this was wrong."""
+        return sum(run.by_kind[kind] for run in self.runs)
+
+
+def check_of(service: Service, ledger: Ledger) -> Check:
+    """Return the check of a recovered file system."""
+
+    def check(root: Path, marks: Sequence[str]) -> Findings:
+        return Placed(service, root).examine(marks, ledger)
+
+    return check
+
+
+def harmed(outcome: Outcome) -> bool:
+    """Return whether the service has lost or damaged something, or does not start."""
+    return bool(outcome.lost or outcome.corrupt or outcome.not_started)
+
+
+#: called for the first bad point of each kind of a setting; returns the folder that shows it
+Explain = Callable[[str, "Cut"], Path]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One bad point, while its log is open."""
+
+    setup: Setup
+    recording: Recording
+    log: WriteLog
+    examination: Examination
+    after: int
+    stable: int
+    entry: int
+    parts: tuple[Arrival, ...]
+    outcome: Outcome
+    cache: Cache
+    at: Path
+
+
+class Campaign:
+    """The power cuts of all settings. ``say``: told how far it is. ``explain``: see ``Explain``.
+
+    ``points`` of each setting are spread over ``runs``; all of it takes ``time_s`` at most, but one run of each setting.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        setups: Sequence[Setup],
+        *,
+        seed: str,
+        points: int,
+        runs: int,
+        time_s: float,
+        cache: Cache = VOLATILE,
+        say: Callable[[str], None],
+        explain: Explain | None = None,
+    ) -> None:
+        self._target, self._setups, self._seed = target, tuple(setups), seed
+        self._points, self._runs, self._time_s = points, runs, time_s
+        self._cache, self._say, self._explain = cache, say, explain
+        self.tallies = [SetupTally(setup) for setup in setups]
+
+    def run(self) -> list[SetupTally]:
+        """Do all of it. A setting that cannot be run has its ``problem``."""
+        began = time.monotonic()
+        turns = [
+            (run, index)
+            for run in range(self._runs)
+            for index in Stream(self._seed, "iotrial.powercut", "turn", run).permutation(len(self._setups))
+        ]
+        with tempfile.TemporaryDirectory(prefix="iotrial-cut-") as name:
+            Path(name).chmod(0o711)
+            at = Path(name) / DISK
+            at.mkdir()
+            (Path(name) / OUTPUT).mkdir()
+            for number, (run, index) in enumerate(turns):
+                tally, now = self.tallies[index], time.monotonic()
+                if tally.problem or (run and now - began > self._time_s):
+                    continue
+                until = max(began + self._time_s * (number + 1) / len(turns), now + 5.0)
+                self._say(f"run {run + 1} of {self._runs}: {tally.setup.name}")
+                try:
+                    self._one(tally, run, until, at)
+                except LabError as error:
+                    tally.problem = error.message
+        return self.tallies
+
+    def _one(self, tally: SetupTally, run: int, until: float, at: Path) -> None:
+        """Record one run of a setting, and examine its points."""
+        setup = tally.setup
+        seed = hashlib.sha256(f"{self._seed}/{setup.name}/{run}".encode()).hexdigest()[:32]
+        points = self._points * (run + 1) // self._runs - self._points * run // self._runs
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="iotrial-cut-", dir=MEMORY)))
+            recording = recorded(self._target, setup, folder, at)
+            log = stack.enter_context(WriteLog(recording.log, until=ENDED))
+            after = log.marked(BEGUN) + 1
+            marks = [mark for mark in log.marks if mark.entry >= after]
+            if not acknowledgements([mark.text for mark in marks]):
+                raise LabError(
+                    'the client has acknowledged nothing: it prints "acknowledged KEY VALUE" for each operation'
+                )
+            # later than this, an operation may have been sent that nothing tells of
+            before = max(mark.entry for mark in marks) + 1
+            texts = tuple(mark.text for mark in marks)
+            check = check_of(setup.service, Ledger.of(texts))
+            examination = stack.enter_context(
+                Examination(
+                    self._target, log, setup.size_bytes, setup.filesystem, check, at=at, options=setup.options,
+                    fsck_every=1, limit_s=CHECK_S, enclosed=True,
+                )
+            )  # fmt: skip
+            counts = RunTally(acknowledged=len(acknowledgements(texts)), seconds=recording.seconds)
+            tally.runs.append(counts)
+            drawn = (
+                # what was done before the work has reached the disk long ago
+                replace(point, stable=max(point.stable, after))
+                for point in cut_points(log, seed, points, after=after, before=before, cache=self._cache)
+                if point.kind == "drawn"
+            )
+            began = time.monotonic()
+            bad: dict[str, Cut] = {}
+            for checked in examined(examination, log, drawn):
+                counts.points += 1
+                counts.distinct += not checked.repeated
+                for kind, is_so in (*KINDS.items(), (HARMED, harmed)):
+                    if not is_so(checked.outcome):
+                        continue
+                    counts.by_kind[kind] += 1
+                    if kind in KINDS and kind not in bad and kind not in tally.examples:
+                        bad[kind] = Cut(
+                            setup, recording, log, examination, after, checked.point.stable, checked.point.entry,
+                            tuple(arrivals(log, checked.point)), checked.outcome, self._cache, at,
+                        )  # fmt: skip
+                if time.monotonic() > until:
+                    break
+            counts.checking_s = time.monotonic() - began
+            for kind, cut in bad.items():
+                if self._explain is not None:
+                    self._say(f"looking for the least that shows: {kind}")
+                    tally.examples[kind] = self._explain(kind, cut)
