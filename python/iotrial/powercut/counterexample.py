@@ -262,13 +262,14 @@ def _keep(target: Target, kind: str, cut: Cut, state: _State, folder: Path) -> P
     ):
         recovery.recover(())
     service = cut.setup.service
+    own = tuple(pair for pair in service.environment if pair not in os.environ.items())
     mistakes = _mistakes(cut, state, texts)
     if state.outcome.not_started:
         mistakes = [*_stale_lock(target, cut, folder, texts), *mistakes]
     kept = Kept(
         kind=kind,
         setting=cut.setup.name,
-        service=replace(service, environment=()),
+        service=replace(service, environment=own),
         filesystem=cut.setup.filesystem,
         options=cut.setup.options,
         at=str(cut.at),
@@ -420,7 +421,7 @@ def repeated(target: Target, folder: Path, environment: Sequence[tuple[str, str]
         kept = decode((folder / STATE).read_bytes(), Kept)
     except (OSError, msgspec.DecodeError) as error:
         raise RequestError(f"{folder}: not a folder that `iotrial powercut` has kept: {error}") from error
-    service = replace(kept.service, environment=tuple(environment))
+    service = replace(kept.service, environment=(*environment, *kept.service.environment))
     at = Path(kept.at)
     try:
         at.mkdir(parents=True)
