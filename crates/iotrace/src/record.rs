@@ -207,7 +207,7 @@ pub struct Op {
     pub length: u64,
     /// Bytes, or 0, or a negative error number.
     pub result: i64,
-    /// Flags of an open, mode of an allocation, advice. A copy has none.
+    /// Flags of an open, as on x86-64; mode of an allocation, advice. A copy has none.
     pub flags: u32,
     /// Where a copy wrote. None of any other call.
     pub target: Option<Target>,

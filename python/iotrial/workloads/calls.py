@@ -17,7 +17,7 @@ from iotrial.study.schema import Form, formed
 from iotrial.study.work import DEVICE_RESPONSES, JobContext, Measured, ResponseSpec, calls_of
 from iotrial.workloads.command import WRITTEN, CommandWork
 
-_NAME = re.compile(r"[a-z0-9_]{1,40}(@i386)?")
+_NAME = re.compile(r"[a-z0-9_]{1,40}(@(i386|arm))?")
 
 
 def _call(text: str) -> None:

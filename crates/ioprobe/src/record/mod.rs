@@ -198,11 +198,6 @@ fn own(number: RawFd) -> Result<OwnedFd> {
 }
 
 fn record(options: &Options) -> Result<Report> {
-    if !cfg!(target_arch = "x86_64") {
-        return Err(Error::unsupported(
-            "record file operations: system calls are known for x86-64 only",
-        ));
-    }
     require_privilege("record file operations")?;
     require_first_namespace()?;
     note_signals();

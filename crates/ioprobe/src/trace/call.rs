@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::arch::COMPAT_NAME;
 use super::names;
 
 /// Bars 0 to 3 are 0 to 3 ns; then four per octave.
@@ -20,8 +21,8 @@ pub const LAST_ERRNO: i64 = 4095;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Abi {
     Native,
-    /// Calls of 32-bit programs, and by int 0x80.
-    I386,
+    /// Calls of 32-bit programs; on x86-64 also those by int 0x80.
+    Compat,
 }
 
 /// A histogram of times.
@@ -119,7 +120,7 @@ fn title(abi: Abi, number: u32) -> String {
     let name = names::name(abi, number);
     match abi {
         Abi::Native => name,
-        Abi::I386 => format!("{name}@i386"),
+        Abi::Compat => format!("{name}@{COMPAT_NAME}"),
     }
 }
 
@@ -162,7 +163,10 @@ mod tests {
         };
         let errors = [(2, 1)].into_iter().collect();
         let call = Call { times, errors };
-        let calls = [((Abi::Native, 0), call.clone()), ((Abi::I386, 3), call)];
+        let calls = [
+            ((Abi::Native, 500), call.clone()),
+            ((Abi::Compat, 500), call),
+        ];
         let account = Account {
             calls: calls.into_iter().collect(),
             lost: 0,
@@ -170,9 +174,10 @@ mod tests {
         let expected = json!({
             "count": 3, "errors": {"2": 1}, "total_ns": 200, "untimed": 1, "histogram": [[111, 2]],
         });
+        let compat = format!("syscall_500@{COMPAT_NAME}");
         assert_eq!(
             serde_json::to_value(account.report()).unwrap(),
-            json!({"lost": 0, "calls": {"read": expected, "read@i386": expected}})
+            json!({"lost": 0, "calls": {"syscall_500": expected, compat: expected}})
         );
     }
 }

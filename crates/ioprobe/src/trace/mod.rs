@@ -4,6 +4,7 @@
 //! Tracing is never free, so it is never part of a timed run: when a job counts calls, its times
 //! are those of a traced program. The counting is done in the kernel, by our BPF programs.
 
+pub mod arch;
 pub mod block;
 pub mod bpf;
 mod call;

@@ -22,6 +22,7 @@ use crate::error::{last_errno, Error, Result};
 use crate::jobs::gate::Gate;
 use crate::jobs::region::Region;
 use crate::protocol::{ReplayCalls, Timing};
+use crate::trace::arch::native_flags;
 use crate::uring;
 
 /// The kernel transfers no more at once (MAX_RW_COUNT of include/linux/fs.h).
@@ -784,7 +785,7 @@ impl<'a> Performer<'a> {
 
     fn open(&mut self, step: &Step) -> i64 {
         let replay = self.replay;
-        let flags = replay.plan.flags(step) as c_int;
+        let flags = native_flags(replay.plan.flags(step)) as c_int;
         let opened = replay.open_at(replay.path(step.subject), flags);
         if opened < 0 {
             return opened;

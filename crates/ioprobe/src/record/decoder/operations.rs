@@ -9,6 +9,7 @@ use super::super::calls;
 use super::super::names::{joined, First, Place};
 use super::{Decoder, Description, Submitted, MOST_SUBMITTED, O_CLOEXEC};
 use crate::error::Result;
+use crate::trace::arch::flags_of_trace;
 use crate::trace::bpf::event::{Event, Opened};
 use crate::trace::bpf::recorder::{aio, uring};
 
@@ -330,7 +331,7 @@ impl<W: Write> Decoder<W> {
                 != (libc::O_CREAT | libc::O_EXCL) as u64;
         let mut place = self.place(event.thread, folder, event.paths[0], follow);
         let mut op = Op {
-            flags: flags as u32,
+            flags: flags_of_trace(flags as u32),
             result: event.result.min(0),
             ..self.op(event, Call::Open)
         };
@@ -356,7 +357,8 @@ impl<W: Write> Decoder<W> {
                 self.temporary += 1;
                 *folder = joined(folder, name.as_bytes());
                 let unnamed = (O_TMPFILE | libc::O_DIRECTORY as u64) as u32;
-                op.flags = op.flags & !unnamed | (libc::O_CREAT | libc::O_EXCL) as u32;
+                let named = flags as u32 & !unnamed | (libc::O_CREAT | libc::O_EXCL) as u32;
+                op.flags = flags_of_trace(named);
             }
         } else if let Some(found) = opened {
             place = self.corrected(place, found);

@@ -111,11 +111,6 @@ impl Attached {
     /// Count the system calls of what this thread starts from now on; `unsupported` if the kernel
     /// does not allow it.
     pub fn begin() -> Result<Self> {
-        if !cfg!(target_arch = "x86_64") {
-            return Err(Error::unsupported(
-                "count system calls: their numbers are known for x86-64 only",
-            ));
-        }
         Counting::load()
             .and_then(Counting::attach)
             .map_err(|why| refused("count system calls", "5.11", &why))
@@ -148,7 +143,11 @@ impl Counting {
                 |at: usize| u32::from_le_bytes([key[at], key[at + 1], key[at + 2], key[at + 3]]);
             let (number, errno, compat) = (word(0), word(4), word(8));
             let count = self.errors.look_up(&key)?.map_or(0, |n| n.iter().sum());
-            let abi = if compat == 0 { Abi::Native } else { Abi::I386 };
+            let abi = if compat == 0 {
+                Abi::Native
+            } else {
+                Abi::Compat
+            };
             let call = calls.entry((abi, number)).or_default();
             call.errors.insert(errno, count);
             if number >= programs::TABLE {
@@ -172,7 +171,7 @@ impl Counting {
 fn named(row: u32) -> (Abi, u32) {
     match row.checked_sub(programs::TABLE) {
         None => (Abi::Native, row),
-        Some(number) => (Abi::I386, number),
+        Some(number) => (Abi::Compat, number),
     }
 }
 

@@ -16,6 +16,7 @@ use super::assembler::{Assembler, Helper, If, Instruction, Operation, Register, 
 use super::rows;
 use super::types::Types;
 use crate::error::Result;
+use crate::trace::arch;
 use crate::trace::call::LAST_ERRNO;
 
 use Helper::{CurrentTask, MapLookup, MapUpdate, TaskStorageGet, TimeNs};
@@ -51,8 +52,6 @@ pub const ERRORS: u32 = 4096;
 
 const EXECVE: i32 = libc::SYS_execve as i32;
 const EXECVEAT: i32 = libc::SYS_execveat as i32;
-/// thread_info.status: the call came through the 32-bit table (arch/x86/include/asm/thread_info.h).
-pub const TS_COMPAT: i32 = 2;
 const SIGKILL_BIT: i32 = 1 << (libc::SIGKILL - 1);
 /// Exit signals after which the current call has not returned: none (another thread ended the
 /// process), SIGKILL, and those that dump core, which end the thread that got them only after its
@@ -75,15 +74,14 @@ pub struct Offsets {
 impl Offsets {
     pub fn of(types: &Types) -> Result<Self> {
         Ok(Offsets {
-            task_status: types.offset("task_struct", "thread_info")?
-                + types.offset("thread_info", "status")?,
+            task_status: arch::task_status(types)?,
             task_pending: types.offset("task_struct", "pending")?
                 + types.offset("sigpending", "signal")?,
             task_signal: types.offset("task_struct", "signal")?,
             signal_exit_code: types.offset("signal_struct", "group_exit_code")?,
             task_number: types.offset("task_struct", "pid")?,
             process_number: types.offset("task_struct", "tgid")?,
-            call_number: types.offset("pt_regs", "orig_ax")?,
+            call_number: types.offset("pt_regs", arch::CALL_NUMBER)?,
         })
     }
 }
@@ -139,7 +137,7 @@ pub fn enter(maps: Maps, at: &Offsets) -> Vec<Instruction> {
     p.label("counted");
     p.store(Four, R8, NUMBER, R6);
     p.load(Four, R1, R7, at.task_status);
-    p.constant(And, R1, TS_COMPAT);
+    p.constant(And, R1, arch::IS_COMPAT);
     p.store(Four, R8, COMPAT, R1);
     p.call(TimeNs);
     p.store(Eight, R8, BEGAN, R0);
@@ -207,10 +205,10 @@ pub fn leave(maps: Maps, at: &Offsets) -> Vec<Instruction> {
     p.jump("out");
     p.label("turned down");
     p.load(Eight, R1, R6, 0);
-    p.load(Eight, R1, R1, at.call_number);
+    p.load(Four, R1, R1, at.call_number);
     p.store(Four, R9, NUMBER, R1);
     p.load(Four, R1, R8, at.task_status);
-    p.constant(And, R1, TS_COMPAT);
+    p.constant(And, R1, arch::IS_COMPAT);
     p.store(Four, R9, COMPAT, R1);
     p.constant(Move, R7, -1);
     p.jump("alive?");

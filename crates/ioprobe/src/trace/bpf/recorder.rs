@@ -13,11 +13,11 @@ use std::os::unix::io::{AsRawFd, OwnedFd};
 use super::assembler::{Assembler, Helper, If, Instruction, Operation, Register, Size};
 use super::event::{at, Kind};
 use super::kernel::{load_types, Map, MapKind, MapShape, Program};
-use super::programs::{storage, storage_of_this_task, StorageOf, TS_COMPAT};
+use super::programs::{storage, storage_of_this_task, StorageOf};
 use super::ring::Ring;
 use super::types::{self, Types};
 use crate::error::{Error, Result};
-use crate::trace::processors;
+use crate::trace::{arch, processors};
 
 use Helper::{
     CurrentName, CurrentNumbers, MapDelete, MapLookup, MapUpdate, ReadKernel, ReadUser,
@@ -173,24 +173,15 @@ struct Offsets {
 
 impl Offsets {
     fn of(types: &Types) -> Result<Self> {
-        let register = |name| types.offset("pt_regs", name);
         Ok(Offsets {
-            status: types.offset("task_struct", "thread_info")?
-                + types.offset("thread_info", "status")?,
+            status: arch::task_status(types)?,
             thread: types.offset("task_struct", "pid")?,
             process: types.offset("task_struct", "tgid")?,
             files: types.offset("task_struct", "files")?,
             table: types.offset("files_struct", "fdt")?,
             slots: types.offset("fdtable", "fd")?,
             most_slots: types.offset("fdtable", "max_fds")?,
-            arguments: [
-                register("di")?,
-                register("si")?,
-                register("dx")?,
-                register("r10")?,
-                register("r8")?,
-                register("r9")?,
-            ],
+            arguments: arch::arguments(types)?,
             file_mode: types.offset("file", "f_mode")?,
             file_inode: types.offset("file", "f_inode")?,
             file_position: types.offset("file", "f_pos")?,
@@ -331,7 +322,7 @@ impl Recorder {
         };
         let tasks = make(MapKind::TaskStorage, 4, 4 * TASK_WORDS, 0, Some(&own_types))?;
         let table = make(MapKind::Shared, 4, 8, CALLS, None)?;
-        for (number, form) in forms {
+        for (number, form) in forms.iter().filter(|(number, _)| *number < CALLS) {
             table.update(&number.to_le_bytes(), &u64::from(form.0).to_le_bytes())?;
         }
         let targets = make(MapKind::Hash, 4, 8, TARGETS, None)?;
@@ -434,7 +425,7 @@ fn enter(maps: Maps, at: &Offsets) -> Vec<Instruction> {
     recorded(&mut p, maps, at);
     p.register(Move, R9, R0);
     p.load(Four, R1, R7, at.status);
-    p.jump_if(R1, Any, TS_COMPAT, "out");
+    p.jump_if(R1, Any, arch::IS_COMPAT, "out");
     p.load(Eight, R2, R6, 0);
     p.register(Move, R1, R8);
     p.constant(And, R1, KIND);
