@@ -20,11 +20,12 @@ from functools import cached_property
 from pathlib import Path
 
 from iotrial.errors import LabError, MissingTool
+from iotrial.guest.architecture import GUEST, HERE
 from iotrial.lab.lock import still_held, taken
 from iotrial.polling import attempts
 
 #: Debian's kernel package for virtual machines: few modules, but those that a guest needs
-_KERNEL = re.compile(r"linux-image-(\d+\.\d+(?:\.\d+)?)((?:-\d+)?(?:\+deb\d+)?)-cloud-(amd64|arm64)")
+_KERNEL = re.compile(rf"linux-image-(\d+\.\d+(?:\.\d+)?)((?:-\d+)?(?:\+deb\d+)?)-cloud-{GUEST.debian}")
 _LEAST_FREE_BYTES = 1 << 30
 _NOTED = "kernels.json"
 #: for another process that fetches packages
@@ -44,7 +45,7 @@ class Packages:
     """Packages below one folder. Fetched packages are never deleted; several processes may fetch at the same time."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder = folder if GUEST is HERE else folder / GUEST.debian
 
     def kernels(self) -> tuple[str, ...]:
         """Return the available kernel versions, the newest of each series, in ascending order: ("6.1.0", "6.12.117")."""
@@ -174,7 +175,10 @@ class Packages:
 
     def _apt(self, words: Sequence[str], what: str, cwd: Path | None = None) -> str:
         # as root, apt would drop to a user who cannot write here
-        argv = [words[0], *(("-o", "APT::Sandbox::User=") if words[0] == "apt-get" else ()), *words[1:]]
+        options = ["-o", "APT::Sandbox::User="] if words[0] == "apt-get" else []
+        if GUEST is not HERE and words[0].startswith("apt"):
+            options += ["-o", f"APT::Architecture={GUEST.debian}"]
+        argv = [words[0], *options, *words[1:]]
         try:
             done = subprocess.run(
                 argv, cwd=cwd, env={**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"},

@@ -14,9 +14,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 from iotrial.errors import LabError, MissingTool
+from iotrial.guest.architecture import GUEST
 
-PROGRAM = "qemu-system-x86_64"
-PACKAGE = "qemu-system-x86"
+PROGRAM = GUEST.program
+PACKAGE = GUEST.package
 #: names of the ports on the virtio bus, which the probe looks up: the protocol's and the heartbeat's
 PORT, PULSE = "iotrial", "iotrial.pulse"
 #: MAC addresses of the cards at both ends of a network, by which they are found: the client's, the server's
@@ -185,20 +186,18 @@ def _bare(program: str, accelerator: Accelerator, *, processors: int, memory_mib
         "-no-reboot",
         "-display", "none",
         "-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny",
-        "-machine", f"q35,accel={accelerator},sata=off,smbus=off,i8042=off,hpet=off",
+        "-machine", f"{GUEST.machine},accel={accelerator}",
         "-cpu", _PROCESSORS[accelerator],
         "-smp", str(processors),
         "-m", f"{memory_mib}M",
     ]  # fmt: skip
 
 
-#: TCG gets a minimal CPU: with more features, the boot takes longer, because the kernel benchmarks every implementation it
-#: could use. Without random number instructions, programs wait for the kernel's entropy pool.
-_PROCESSORS = {Accelerator.KVM: "host", Accelerator.TCG: "qemu64,+rdrand,+rdseed"}
+_PROCESSORS = {Accelerator.KVM: "host", Accelerator.TCG: GUEST.emulated}
 
 #: log only errors while booting, because the serial line is slow; a panic ends the guest, and QEMU with it
 _PARAMETERS: Sequence[str] = (
-    "console=ttyS0",
+    f"console={GUEST.console}",
     "quiet",
     "loglevel=4",
     "panic=-1",

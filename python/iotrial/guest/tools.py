@@ -12,12 +12,13 @@ from functools import cached_property
 from pathlib import Path
 
 from iotrial.errors import LabError, MissingTool
+from iotrial.guest.architecture import GUEST
 from iotrial.guest.cpio import Entry, File, Link
 
 #: the symbolic links of a merged-/usr system
 MERGED: Mapping[str, Entry] = {f"/{name}": Link(f"usr/{name}") for name in ("bin", "sbin", "lib", "lib64")}
 _PROGRAMS = ("usr/sbin", "usr/bin", "sbin", "bin", "usr/lib/nfs-utils")
-_LIBRARIES = ("lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu", "lib64", "lib", "usr/lib")
+_LIBRARIES = (f"lib/{GUEST.name}-linux-gnu", f"usr/lib/{GUEST.name}-linux-gnu", "lib64", "lib", "usr/lib")
 
 
 class Tools:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from iotrial.errors import ProbeError
 from iotrial.guest import qemu
+from iotrial.guest.architecture import GUEST, HERE
 from iotrial.guest.initramfs import Needs, initramfs
 from iotrial.guest.link import CARDS
 from iotrial.guest.machine import DiskImage, Disks, GuestMachine
@@ -317,6 +318,8 @@ class Accelerators:
 
     def to_try(self) -> tuple[qemu.Accelerator, ...]:
         """Return the accelerators to try, in order. KVM only if it can be opened and has not failed since boot."""
+        if GUEST is not HERE:
+            return (qemu.Accelerator.TCG,)
         try:
             self._device.open("r+b", buffering=0).close()
         except OSError:
