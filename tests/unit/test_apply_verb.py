@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,7 @@ def factor(name: str, knob: str, *values: str, **options: str) -> Factor:
     return Factor(name, Role.TREATMENT, levels, values[0], values)
 
 
+BARRIER = ("--in", "/data", "--only", "mount.option barrier")  # it puts data at risk
 FACTORS = (
     factor("swappiness", "sysctl", "60", "10", key="vm.swappiness"),
     factor("ahead", "block.read_ahead_kb", "128", "1024"),
@@ -161,6 +165,57 @@ def test_a_playbook_for_ansible_has_files_handlers_and_a_variable_for_the_disk(
     (trigger,) = [argv for argv in handlers.values() if argv[:2] == ["udevadm", "trigger"]]
     assert trigger[-1].endswith(f"{{{{ {name} }}}}")
     assert "-match=" in trigger[-1]
+
+
+def test_user_data_for_cloud_init_has_the_files_that_apply_writes(run: Any, tmp_path: Path) -> None:
+    better = trial("swappiness", "ahead", "pages")
+    printed = run("apply", "--print", "cloud-init", "--in", "/data", of=better).output
+    assert printed.startswith("#cloud-config\n")
+    data = yaml.safe_load(printed)
+    run("apply", "--output", str(tmp_path / "out"), "--in", "/data", of=better)
+    written = {f"/{one.relative_to(tmp_path / 'out')}" for one in (tmp_path / "out").rglob("*.*s")}
+    written |= {f"/{one.relative_to(tmp_path / 'out')}" for one in (tmp_path / "out").rglob("*.conf")}
+    assert {one["path"] for one in data["write_files"]} == written
+    for one in data["write_files"]:
+        assert one["content"] == (tmp_path / f"out{one['path']}").read_text()
+    assert ["sysctl", "-p", "/etc/sysctl.d/99-zz-iotrial-t0001.conf"] in data["runcmd"]
+    (trigger,) = [argv for argv in data["runcmd"] if argv[:2] == ["udevadm", "trigger"]]
+    assert "{{" not in trigger[-1]
+    if (cloud_init := shutil.which("cloud-init")) is not None:
+        (tmp_path / "user-data").write_text(printed)
+        argv = [cloud_init, "schema", "--config-file", str(tmp_path / "user-data")]
+        checked = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_a_line_of_fstab_is_no_user_data(run: Any) -> None:
+    with pytest.raises(RequestError, match="fstab"):
+        run("apply", "--print", "cloud-init", *BARRIER, of=trial("option"))
+
+
+def test_a_module_of_nixos_sets_what_apply_sets(run: Any, tmp_path: Path) -> None:
+    printed = run("apply", "--print", "nixos", "--in", "/data", of=trial("swappiness", "ahead", "pages")).output
+    assert '"vm.swappiness" = "10";' in printed
+    assert '"w /sys/kernel/mm/transparent_hugepage/enabled - - - - never"' in printed
+    if (nix := shutil.which("nix-instantiate")) is None:
+        pytest.skip("needs nix-instantiate")
+    (tmp_path / "module.nix").write_text(printed)
+    argv = [nix, "--eval", "--strict", "--json", str(tmp_path / "module.nix")]
+    done = subprocess.run(
+        argv, env={**os.environ, "NIX_STATE_DIR": str(tmp_path), "NIX_STORE_DIR": str(tmp_path / "store")},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    module = json.loads(done.stdout)
+    run("apply", "--output", str(tmp_path / "out"), "--in", "/data", of=trial("swappiness", "ahead", "pages"))
+    rules = (tmp_path / "out/etc/udev/rules.d/99-zz-iotrial-t0001.rules").read_text()
+    assert module["services"]["udev"]["extraRules"] == rules
+    assert module["boot"]["kernel"]["sysctl"] == {"vm.swappiness": "10"}
+
+
+def test_mount_options_become_those_of_a_file_system_of_nixos(run: Any) -> None:
+    printed = run("apply", "--print", "nixos", *BARRIER, of=trial("option")).output
+    assert 'fileSystems."/data".options = [ "nobarrier" ];' in printed
 
 
 def test_what_puts_data_at_risk_is_applied_only_by_name(run: Any, root: Path) -> None:

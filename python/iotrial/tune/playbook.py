@@ -19,8 +19,8 @@ def playbook(plan: Plan) -> str:
     """Return a play as YAML. Strings are quoted as in JSON."""
     disks = _disks(plan)
     values = {f"iotrial_disk_{number}": disk.pattern for number, disk in enumerate(disks, 1)}
-    handlers = _handlers(plan, disks)
-    notify = json.dumps([name for name, _ in handlers], ensure_ascii=False)
+    steps = handlers(plan)
+    notify = json.dumps([name for name, _ in steps], ensure_ascii=False)
     tasks = []
     for step in plan.steps:
         task = list(_task(step, values))
@@ -40,7 +40,7 @@ def playbook(plan: Plan) -> str:
         *(f"    {line}" for line in tasks),
         "  handlers:",
     ]
-    for name, argv in handlers:
+    for name, argv in steps:
         lines += [
             f"    - name: {_text(name)}",
             "      ansible.builtin.command:",
@@ -104,15 +104,18 @@ def _changed_lines(step: FileStep) -> Iterator[tuple[str, str]]:
     yield from zip(gone, [line for line in new if not line.startswith("#")], strict=False)
 
 
-def _handlers(plan: Plan, disks: list[DeviceName]) -> list[tuple[str, list[str]]]:
-    """Return what makes the files take effect without a reboot, in order: names and commands."""
+def handlers(plan: Plan, *, variables: bool = True) -> list[tuple[str, list[str]]]:
+    """Return what makes the files take effect without a reboot, in order: names and commands.
+
+    ``variables``: disks are those of the play; else those of the plan.
+    """
     found: list[list[str]] = []
     paths = [step.path for step in plan.files]
     found += [["sysctl", "-p", path] for path in paths if path.startswith("/etc/sysctl.d/")]
     found += [["systemd-tmpfiles", "--create", path] for path in paths if path.startswith("/etc/tmpfiles.d/")]
     found += [list(step.argv) for step in plan.steps if isinstance(step, ReloadStep)]
-    for number, disk in enumerate(disks, 1):
-        only = f"{{{{ iotrial_disk_{number} }}}}"
+    for number, disk in enumerate(_disks(plan), 1):
+        only = f"{{{{ iotrial_disk_{number} }}}}" if variables else disk.pattern
         match = {
             "ENV": f"--property-match={disk.key}={only}",
             "ATTR": f"--attr-match={disk.key}={only}",

@@ -37,6 +37,7 @@ from iotrial.tune.choice import Chosen, LeftOut, chosen, selected, without_unmea
 from iotrial.tune.evidence import Origin, origin_of, rerun_words
 from iotrial.tune.places_to_keep import NotKept, Plan, mechanism_of, plan
 from iotrial.tune.playbook import playbook
+from iotrial.tune.snippets import cloud_init, nixos
 from iotrial.units import format_duration, parse_duration
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 
 #: shortest and longest time in which settings wait to be kept
 _LEAST_S, _MOST_S = 10.0, 86_400.0
+#: what --print accepts
+FORMATS = {"ansible": playbook, "cloud-init": cloud_init, "nixos": nixos}
 
 
 class Applying(JsonDocument, frozen=True):
@@ -91,8 +94,12 @@ class Applying(JsonDocument, frozen=True):
 @click.option("--dry-run", is_flag=True, help="Only show what would be written and set.")
 @click.option("--output", metavar="DIR", help="Write the files below this folder instead, and set nothing.")
 @click.option(
-    "--ansible", is_flag=True, help="Print the files as a playbook for Ansible instead, and set nothing."
+    "--print",
+    "printed",
+    type=click.Choice(list(FORMATS)),
+    help="Print them for this system of configuration instead, and set nothing.",
 )
+@click.option("--ansible", "printed", flag_value="ansible", hidden=True)
 @force_option
 @click.option("--yes", is_flag=True, help="Apply what is listed, without asking.")
 @json_option
@@ -105,7 +112,7 @@ def command(
     dry_run: bool,
     output: str | None,
     force: bool,
-    ansible: bool,
+    printed: str | None,
     yes: bool,
     as_json: bool,
 ) -> None:
@@ -118,7 +125,7 @@ def command(
     within_s = quantity_of("--within", within, parse_duration) or 0.0
     if not _LEAST_S <= within_s <= _MOST_S:
         raise RequestError(f"--within {within}: expected 10 s to 24 h")
-    writing = not (dry_run or output or ansible)
+    writing = not (dry_run or output or printed)
     machine = machine_here(writing=writing)
     document = document_at(trial)
     origin = origin_of(document, machine)
@@ -126,8 +133,8 @@ def command(
     if writing:
         _take_back_interrupted(records)
     what = _kept(selected(chosen(document, named=only), only), only)
-    planned = plan(machine, what.choices, folder or origin.folder, here=not (output or ansible))
-    if not (output or ansible):  # those are for another machine, with unknown values
+    planned = plan(machine, what.choices, folder or origin.folder, here=not (output or printed))
+    if not (output or printed):  # those are for another machine, with unknown values
         measured = without_unmeasured(document, what, planned.replaced, unmeasured)
         if not measured.choices:
             left = set(measured.left_out) - set(what.left_out)
@@ -149,8 +156,8 @@ def command(
         left_out=[str(one) for one in what.left_out],
         warnings=warnings,
     )
-    if ansible:
-        tell(playbook(planned))
+    if printed:
+        tell(FORMATS[printed](planned))
         return
     for text in warnings:
         warn(text)
