@@ -17,6 +17,12 @@ from iotrial import __version__
 from iotrial.cli import cli
 
 DATE = "2026-11-22"  # date of the last change to text that is not taken from the commands
+#: where shells look for completion scripts below share/, by shell
+COMPLETIONS = {
+    "bash": "bash-completion/completions/iotrial",
+    "zsh": "zsh/site-functions/_iotrial",
+    "fish": "fish/vendor_completions.d/iotrial.fish",
+}
 SHARED = ("plan", "run")
 _WIDTH = 64  # of a source line, before hyphens are escaped
 

@@ -194,7 +194,9 @@ def test_a_line_of_fstab_is_no_user_data(run: Any) -> None:
 
 
 def test_a_module_of_nixos_sets_what_apply_sets(run: Any, tmp_path: Path) -> None:
-    printed = run("apply", "--print", "nixos", "--in", "/data", of=trial("swappiness", "ahead", "pages")).output
+    printed = run(
+        "apply", "--print", "nixos", "--in", "/data", of=trial("swappiness", "ahead", "pages")
+    ).output
     assert '"vm.swappiness" = "10";' in printed
     assert '"w /sys/kernel/mm/transparent_hugepage/enabled - - - - never"' in printed
     if (nix := shutil.which("nix-instantiate")) is None:
@@ -297,6 +299,15 @@ def test_drift_rivals_and_another_kernel_are_named(run: Any, root: Path) -> None
     assert 'drifted: /proc/sys/vm/swappiness: reads "33", not "10"' in told
     assert "overridden: /etc/sysctl.d/99-zzz.conf:1 also sets it to 33, and wins" in told
     assert "kernel then 6.1.0, now 6.12.0" in told
+
+
+def test_applied_fails_on_request_if_a_setting_is_gone(run: Any, root: Path) -> None:
+    run("apply", "--yes", of=trial("swappiness"))
+    run("keep")
+    assert run("applied", "--fail-if", "gone").return_value == 0
+    (root / "proc/sys/vm/swappiness").write_text("33")
+    assert run("applied").return_value == 0
+    assert run("applied", "--fail-if", "gone").return_value == 4
 
 
 def test_evidence_from_another_machine_is_said(run: Any, root: Path) -> None:

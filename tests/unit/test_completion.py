@@ -15,12 +15,14 @@ from store_examples import header
 
 import program
 from generators.indexes import options_index
+from generators.manual import COMPLETIONS
 from iotrial.cli import cli
 from iotrial.cli.groups import COMPLETING
 from iotrial.cli.suggestions import OPTIONS, workload_kinds
 from iotrial.store import Store
 from iotrial.study.work import kinds
 
+ROOT = Path(__file__).parents[2]
 ASK = {
     "bash": """
 source "$SCRIPT"; COMP_WORDS=("$@"); COMP_CWORD=$(($#-1)); COMPREPLY=()
@@ -183,6 +185,12 @@ def test_each_script_is_one_that_its_shell_can_read(installed: Path, shell: str)
 def test_the_script_comes_as_json_too(installed: Path) -> None:
     found = json.loads(program.iotrial("completion", "zsh", "--json").stdout)
     assert found == {"schema": 1, "shell": "zsh", "script": (installed / "zsh").read_text()}
+
+
+@pytest.mark.parametrize("shell", sorted(COMPLETIONS))
+def test_packages_have_the_script_that_the_program_prints(installed: Path, shell: str) -> None:
+    packaged = ROOT / "iotrial.data/data/share" / COMPLETIONS[shell]
+    assert packaged.read_text() == (installed / shell).read_text().rstrip("\n") + "\n", "run `make manual`"
 
 
 def test_every_kind_of_workload_is_offered() -> None:

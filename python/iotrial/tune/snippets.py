@@ -50,7 +50,10 @@ def nixos(plan: Plan) -> str:
     for entry in plan.entries:
         if entry.mechanism == "sysctl.d":
             key, _, value = entry.lines[0].partition(" = ")
-            lines += [*(f"    {one}" for one in comment(entry.choice)), f"    {_quoted(key)} = {_quoted(value)};"]
+            lines += [
+                *(f"    {one}" for one in comment(entry.choice)),
+                f"    {_quoted(key)} = {_quoted(value)};",
+            ]
     lines.append("  };")
     rules = list(_file_lines(plan, "/etc/udev/rules.d/"))
     if rules:

@@ -8,6 +8,7 @@ from typing import Annotated
 import click
 from msgspec import UNSET, Meta, UnsetType, structs
 
+from iotrial.cli.finish import EXIT_FAIL_IF
 from iotrial.cli.kept_settings import entry_lines, machine_here
 from iotrial.cli.options import json_option
 from iotrial.cli.output import tell, warn
@@ -50,8 +51,13 @@ class Applied(JsonDocument, frozen=True):
 @click.option(
     "--check", is_flag=True, help="Measure the evidence again, in place, and say whether it still holds."
 )
+@click.option(
+    "--fail-if",
+    type=click.Choice(["gone"]),
+    help="Exit with status 4 if a setting has drifted, is overridden, or no longer holds.",
+)
 @json_option
-def command(check: bool, as_json: bool) -> None:
+def command(check: bool, fail_if: str | None, as_json: bool) -> int:
     """Show the settings that `iotrial apply` has put in force, since when, and on what evidence."""
     machine = machine_here()
     found, damaged = Records(machine).read()
@@ -79,6 +85,13 @@ def command(check: bool, as_json: bool) -> None:
         click.echo(json_text(Applied(rows, [str(one) for one in damaged])))
     elif not rows and not damaged:
         tell("Nothing is applied. `iotrial apply TRIAL` keeps what a trial found better.")
+    gone = any(row.drifted or row.overridden or _lost(row) for row in rows)
+    return EXIT_FAIL_IF if fail_if and gone else 0
+
+
+def _lost(row: Row) -> bool:
+    """Return whether a setting was measured again and does not hold any more."""
+    return any(held.holds is False for held in row.checked or [])
 
 
 def _row(machine: Machine, record: Record) -> Row:
@@ -126,5 +139,5 @@ def _show_checked(row: Row) -> None:
         word = {True: "still holds", False: "NO LONGER HOLDS", None: "undecided this time"}[held.holds]
         tell(f"  {held.name} = {held.value}: {word}\n    then ({row.kernel_then}): {held.then}")
         tell(f"    now ({row.kernel_now}): {held.now}")
-    if any(held.holds is False for held in row.checked or []):
+    if _lost(row):
         tell(f"  `iotrial revert {row.trial}` takes it back")
