@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find crates iotrial.data -type f) Cargo.toml Cargo.lock pyproject.toml .cargo/config.toml
 
-.PHONY: trial test test-all test-long lint fuzz bench truth method audits findings manual messages schemas notebooks build wheel deb clean
+.PHONY: trial test test-all test-long lint fuzz bench truth method audits findings manual messages schemas notebooks build wheel deb release clean
 
 trial: $(VENV)/.installed
 	@$(BIN)/iotrial try -L conv=notrunc,fsync -- dd if=/dev/zero of={out}/copy bs=1M count=16 conv={conv}
@@ -46,6 +46,10 @@ wheel: $(VENV)/.installed
 
 deb: $(VENV)/.installed
 	@scripts/deb
+
+# What is uploaded to a package index, into dist/release: sdist, wheel, bills of materials.
+release:
+	@scripts/release
 
 # docs/audits.md and docs/catalogue/audits, from the published tables in docs/audits.
 audits: $(VENV)/.installed

@@ -90,8 +90,8 @@ def test_the_files_that_a_command_uses_are_seen(target: Target) -> None:
     run(target, ["rm", "other"])
 
 
-# A recording needs the first PID namespace, and the probe of a guest has one of its own. So here a script is init. Its end is a
-# panic, which ends the guest.
+# A recording needs the first PID namespace, and the probe of a guest has one of its own. So here a script is init.
+# Its end is a panic, which ends the guest.
 _RECORDED = f"""#!/bin/sh
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys

@@ -32,6 +32,16 @@ LARGEST_MB = 130
 NOBODY = 65534
 #: a plain user's programs; compilers are hidden by the fixture ``plain_path``
 DEBIAN_PYTHON = Path("/usr/bin/python3")
+#: what the wheel puts below the environment, besides programs and packages
+SHARED = {
+    "lib/systemd/system/iotrial-applied-check.service",
+    "lib/systemd/system/iotrial-applied-check.timer",
+    "lib/systemd/system/iotrial-live@.service",
+    "share/bash-completion/completions/iotrial",
+    "share/fish/vendor_completions.d/iotrial.fish",
+    "share/man/man1/iotrial.1",
+    "share/zsh/site-functions/_iotrial",
+}
 COMPILERS = ("cc", "gcc", "g++", "c++", "cargo", "rustc", "ld", "make")
 
 
@@ -133,6 +143,10 @@ def test_the_wheel_is_tagged_for_any_linux_and_its_probe_needs_no_library(wheel:
     ]
     kinds = {segment["p_type"] for segment in probe.iter_segments()}
     assert "PT_INTERP" not in kinds
+    assert {name.partition(".data/data/")[2] for name in names if ".data/data/" in name} == SHARED
+    with zipfile.ZipFile(wheel) as archive:
+        bill = json.loads(archive.read(next(n for n in names if "/sboms/" in n)))
+    assert {"libc", "rustix", "serde"} <= {one["name"] for one in bill["components"]}
     assert not [tag for s in probe.iter_segments("PT_DYNAMIC") for tag in s.iter_tags("DT_NEEDED")]
     assert sum(name.startswith("iotrial/catalogue/") and name.endswith(".toml") for name in names) == len(
         list((ROOT / "python/iotrial/catalogue").rglob("*.toml"))
@@ -222,6 +236,11 @@ inside iotrial --version
 inside su nobody -s /bin/sh -c 'iotrial report /tmp/trial.iotrial --markdown -' | head -n 3
 inside man -w iotrial || :
 inside dpkg --verify iotrial
+if inside sh -c 'command -v systemd-analyze' >/dev/null; then
+    inside sh -c 'cp /usr/lib/systemd/system/iotrial-live@.service /tmp/iotrial-live@x.service
+        systemd-analyze verify --man=no /usr/lib/systemd/system/iotrial-applied-check.* /tmp/iotrial-live@x.service 2>&1' |
+        sed 's/^/unit: /'
+fi
 inside dpkg -r iotrial >&2
 find /mnt/changed -name '*iotrial*' ! -path '/mnt/changed/tmp/*' -print
 """
@@ -243,11 +262,20 @@ def test_the_debian_package_installs_runs_and_leaves_nothing_when_removed(wheel:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert (control["Package"], control["Version"]) == ("iotrial", version)
     assert "python3 (<< 3." in control["Depends"]
-    assert "./usr/share/man/man1/iotrial.1.gz" in listed
+    for name in (
+        "lib/systemd/system/iotrial-live@.service",
+        "lib/systemd/system/iotrial-applied-check.timer",
+        "share/bash-completion/completions/iotrial",
+        "share/fish/vendor_completions.d/iotrial.fish",
+        "share/man/man1/iotrial.1.gz",
+        "share/zsh/vendor-completions/_iotrial",
+    ):
+        assert f"./usr/{name}\n" in listed
     assert not [line for line in listed.splitlines() if "root/root" not in line]
     said = tried.stdout.splitlines()
     assert said[0] == f"iotrial, version {version}"
     assert said[1].startswith("#")
+    assert not [line for line in said if line.startswith("unit: ")], "systemd-analyze complains"
     assert not [line for line in said if line.startswith(("??", "missing"))], (
         "files differ from those of the package"
     )
@@ -372,3 +400,53 @@ def test_the_container_installs_the_programs_that_set_up_installs() -> None:
     assert {"e2fsprogs", "xfsprogs", "btrfs-progs"} <= needed
     assert needed <= set(packages)
     assert (ROOT / ".dockerignore").read_text().splitlines()[1:] == ["*", "!dist/iotrial-*.whl"]
+
+
+JOB = ROOT / "docs/examples/kubernetes-job.yaml"
+
+
+def test_the_kubernetes_job_fits_the_schemas_of_kubernetes(folder: Path) -> None:
+    checking = folder / "kubernetes"
+    run(python_with_venv(), "-m", "venv", checking)
+    run(
+        checking / "bin/python", "-m", "pip", "install", "-q", "--only-binary", ":all:", "kubernetes-validate"
+    )
+    run(checking / "bin/kubernetes-validate", "--strict", JOB)
+    wrong = checking / "wrong.yaml"
+    wrong.write_text(JOB.read_text().replace("restartPolicy: Never", "restartPolicy: Perhaps"))
+    assert run(checking / "bin/kubernetes-validate", "--strict", wrong, check=False).returncode != 0
+
+
+@pytest.mark.root
+def test_the_kubernetes_job_runs_its_trial_as_an_ordinary_user(
+    slim: Path, folder: Path, plain_path: str
+) -> None:
+    """The arguments of the Job, in folders with the owners and modes that fsGroup gives volumes."""
+    (job,) = [one for one in yaml.safe_load_all(JOB.read_text()) if one["kind"] == "Job"]
+    pod = job["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    volumes = {one["mountPath"]: folder / one["name"] for one in container["volumeMounts"]}
+    group = pod["securityContext"]["fsGroup"]
+    for place in volumes.values():
+        place.mkdir()
+        os.chown(place, 0, group)
+        place.chmod(0o2775)
+
+    def placed(text: str) -> str:
+        for path, place in volumes.items():
+            if text == path or text.startswith(f"{path}/"):
+                return f"{place}{text.removeprefix(path)}"
+        return "5s" if text == "10m" else text
+
+    user = {"user": pod["securityContext"]["runAsUser"], "group": group, "extra_groups": []}
+    env = {"PATH": plain_path, **{one["name"]: placed(one["value"]) for one in container["env"]}}
+    run(
+        slim / "bin/iotrial",
+        *map(placed, container["args"]),
+        env=env,
+        cwd=placed(container["workingDir"]),
+        **user,
+    )
+    results = volumes["/results"]
+    assert (results / "report.md").read_text().startswith("#")
+    assert (results / "state/iotrial/trials.db").exists()

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from iotrial.errors import ProbeError
-from iotrial.guest import qemu
-from iotrial.guest.architecture import GUEST, HERE
+from iotrial.guest import architecture, qemu
 from iotrial.guest.initramfs import Needs, initramfs
 from iotrial.guest.link import CARDS
 from iotrial.guest.machine import DiskImage, Disks, GuestMachine
@@ -318,7 +317,7 @@ class Accelerators:
 
     def to_try(self) -> tuple[qemu.Accelerator, ...]:
         """Return the accelerators to try, in order. KVM only if it can be opened and has not failed since boot."""
-        if GUEST is not HERE:
+        if architecture.GUEST is not architecture.HERE:
             return (qemu.Accelerator.TCG,)
         try:
             self._device.open("r+b", buffering=0).close()

@@ -681,7 +681,7 @@ def _unit_name(path: str) -> str:
 
 def refuse_managed(machine: Machine, path: str) -> None:
     """Raise Managed if a file cannot be written, or if another program writes it. Names the file and the program."""
-    hint = "set it there instead, choose other settings with --only, or write files for it with --output DIR or --print FORMAT"
+    hint = "set it there instead, choose others with --only, or write files for it with --output DIR or --print FORMAT"
     for part in _on_the_way(path):
         place = machine.at(part)
         if place.is_symlink():
