@@ -413,7 +413,7 @@ def test_the_kubernetes_job_fits_the_schemas_of_kubernetes(folder: Path) -> None
     )
     run(checking / "bin/kubernetes-validate", "--strict", JOB)
     wrong = checking / "wrong.yaml"
-    wrong.write_text(JOB.read_text().replace("restartPolicy: Never", "restartPolicy: Perhaps"))
+    wrong.write_text(JOB.read_text().replace("backoffLimit: 0", "backoffLimits: 0"))
     assert run(checking / "bin/kubernetes-validate", "--strict", wrong, check=False).returncode != 0
 
 
@@ -440,13 +440,9 @@ def test_the_kubernetes_job_runs_its_trial_as_an_ordinary_user(
 
     user = {"user": pod["securityContext"]["runAsUser"], "group": group, "extra_groups": []}
     env = {"PATH": plain_path, **{one["name"]: placed(one["value"]) for one in container["env"]}}
-    run(
-        slim / "bin/iotrial",
-        *map(placed, container["args"]),
-        env=env,
-        cwd=placed(container["workingDir"]),
-        **user,
-    )
+    argv = [slim / "bin/iotrial", *map(placed, container["args"])]
+    done = run(*argv, env=env, cwd=placed(container["workingDir"]), check=False, **user)
+    assert done.returncode in (0, 6), done.stderr  # 6: a busy machine has no answer after seconds
     results = volumes["/results"]
     assert (results / "report.md").read_text().startswith("#")
     assert (results / "state/iotrial/trials.db").exists()
