@@ -12,6 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from accounts import with_evidence
 from click.testing import CliRunner, Result
 from machine_trees import THP, Crash, FakeMachine, image, tree
 from report_fixtures import document, effect, study
@@ -74,8 +75,11 @@ def root(tmp_path: Path) -> Path:
 def run(root: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Run a verb on the tree; ``of`` is the trial that is stored."""
 
-    def verb(name: str, *words: str, of: Document | None = None, fails: bool = False) -> Result:
+    def verb(
+        name: str, *words: str, of: Document | None = None, fails: bool = False, e_value: float = 1e12
+    ) -> Result:
         monkeypatch.setattr(apply, "document_at", lambda _: of)
+        monkeypatch.setattr(apply, "account_here", lambda: with_evidence(of, e_value))
         command = {"apply": apply, "keep": keep, "revert": revert, "applied": applied}[name].command
         done = CliRunner(env={"IOTRIAL_ROOT": str(root)}).invoke(command, words, standalone_mode=False)
         if done.exception is not None and not fails:
