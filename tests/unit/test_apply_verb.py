@@ -129,6 +129,37 @@ def test_without_consent_nothing_is_changed(run: Any, root: Path) -> None:
     assert image(root) == before
 
 
+def test_what_is_beyond_the_account_is_applied_only_by_name(run: Any, root: Path) -> None:
+    of = trial("swappiness")
+    before = image(root)
+    error = run("apply", "--yes", of=of, e_value=3.0, fails=True).exception
+    assert isinstance(error, RequestError)
+    assert "beyond the account of errors" in error.message
+    assert "`iotrial continue 1 --no-stop --blocks" in error.message
+    assert "--only vm.swappiness" in error.message
+    assert image(root) == before
+    done = run("apply", "--only", "vm.swappiness", "--yes", of=of, e_value=3.0)
+    assert (
+        "beyond the account of errors: its evidence is 3, and the account needs" in done.output + done.stderr
+    )
+    assert (root / "proc/sys/vm/swappiness").read_text() == "10"
+
+
+def test_a_trial_that_asked_nothing_here_is_beyond_the_account(
+    run: Any, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = trial("swappiness", id="e15e" * 8)
+    before = image(root)
+    real = apply.account_here
+    run("apply", "--dry-run", of=of)  # has evidence in this account
+    assert real is not apply.account_here
+    other = with_evidence(trial("swappiness", id="07e4" * 8))
+    monkeypatch.setattr("test_apply_verb.with_evidence", lambda *_: other)
+    error = run("apply", "--yes", of=of, fails=True).exception
+    assert "its trial asked nothing on this machine" in str(error)
+    assert image(root) == before
+
+
 def test_files_can_be_written_elsewhere(run: Any, root: Path, tmp_path: Path) -> None:
     before = image(root)
     run("apply", "--output", str(tmp_path / "out"), of=trial("swappiness", "pages"))

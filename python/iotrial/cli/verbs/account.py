@@ -69,5 +69,5 @@ def _summary(account: Account) -> str:
 def _show(line: Line) -> None:
     where = "trial gone" if line.number is None else f"trial {line.number}"
     against = f" vs {escape(line.reference)}" if line.reference else ""
-    numbers = f"evidence {evidence_in_words(line.e_value)} of {evidence_in_words(line.needed)}"
+    numbers = f"evidence {evidence_in_words(line.e_value)}, needs {evidence_in_words(line.needed)}"
     tell(f"{line.place:>4}  {where}: {line.name}{against}: {numbers}: {line.standing}", fold=6)
