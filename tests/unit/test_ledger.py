@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -100,13 +101,19 @@ def test_a_line_that_cannot_be_read_counts_as_one_question(store: Store, damage:
     assert len(account_of(store, ()).lines) == 3
 
 
-def test_a_ledger_that_is_no_file_is_an_error_and_stays(store: Store) -> None:
-    ledger_path(store.path).mkdir()
+@pytest.mark.parametrize("kind", ["folder", "link", "fifo"])
+def test_a_ledger_that_is_no_file_is_an_error_and_stays(store: Store, tmp_path: Path, kind: str) -> None:
+    path = ledger_path(store.path)
+    target = tmp_path / "target"
+    target.write_bytes(b"")
+    {"folder": path.mkdir, "link": lambda: path.symlink_to(target), "fifo": lambda: os.mkfifo(path)}[kind]()
+    before = path.lstat()
     store.create_trial(header(SAME))
     for use in (asked, enter):
         with pytest.raises(StoreError, match="ledger of questions"):
             use(store)
-    assert ledger_path(store.path).is_dir()
+    assert os.path.samestat(path.lstat(), before)
+    assert target.read_bytes() == b""
 
 
 def test_a_pilot_in_memory_asks_nothing() -> None:
@@ -237,10 +244,10 @@ def test_the_verbs_show_standings(tmp_path: Path) -> None:
     env = {"IOTRIAL_STORE": str(path), "IOTRIAL_ROOT": str(tmp_path / "machine")}
     told = CliRunner(env=env).invoke(account_verb.command, standalone_mode=False)
     assert told.exception is None, told.exception
-    assert "2 questions asked; 1 more may be kept" in told.output
+    assert "2 questions asked; 1 may be kept" in told.output
     assert "trial 1: f b vs a" in told.output
     listed = CliRunner(env=env).invoke(trials_verb.command, ["--json"], standalone_mode=False)
     rows = json.loads(listed.output)["trials"]
-    assert [row["account"] for row in rows] == ["may be kept", "not enough evidence"]
+    assert [row["account"] for row in rows] == ["may be kept", "e-value too small"]
     listed = CliRunner(env=env).invoke(trials_verb.command, standalone_mode=False)
     assert listed.output.count("(may be kept)") == 1

@@ -8,9 +8,11 @@ from the hosts of a fleet, asked nothing here. A line that cannot be read counts
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -52,7 +54,8 @@ def asked(store: Store) -> tuple[Asked, ...]:
     """
     path = ledger_path(store.path)
     try:
-        content = path.read_bytes()
+        with _opened(path, os.O_RDONLY) as descriptor:
+            content = _content(descriptor)
     except FileNotFoundError:
         content = b""
     except OSError as error:
@@ -69,8 +72,11 @@ def enter(store: Store) -> None:
         return
     path = ledger_path(store.path)
     try:
-        with _locked(path) as descriptor:
-            content = b"".join(iter(lambda: os.read(descriptor, 1 << 20), b""))
+        with _opened(path, os.O_RDWR | os.O_CREAT | os.O_APPEND) as descriptor:
+            if os.fstat(descriptor).st_uid != os.geteuid():
+                raise PermissionError(errno.EPERM, "it belongs to another user")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            content = _content(descriptor)
             known = _entries(content)
             new = _with_missing(store, known)[len(known) :]
             if not new:
@@ -88,14 +94,19 @@ def enter(store: Store) -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[int]:
-    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(path, flags, 0o600)
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    """Open the ledger; no link is followed, and a FIFO is not waited for. Raises OSError."""
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is not a file")
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _content(descriptor: int) -> bytes:
+    return b"".join(iter(lambda: os.read(descriptor, 1 << 20), b""))
 
 
 def _failed(path: Path, error: OSError) -> StoreError:

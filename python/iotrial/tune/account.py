@@ -36,7 +36,7 @@ class Standing(StrEnum):
     KEPT = "kept"
     BEYOND = "kept beyond the account"
     ENOUGH = "may be kept"
-    OPEN = "not enough evidence"
+    OPEN = "e-value too small"
     GONE = "its trial is gone"
 
 
@@ -66,8 +66,8 @@ class Line(JsonObject, frozen=True):
     @property
     def short_of(self) -> str:
         """What is lacking, in words."""
-        found, wanted = evidence_in_words(self.e_value), evidence_in_words(self.needed)
-        return f"its evidence is {found}, and the account needs {wanted}"
+        found, wanted = e_value_in_words(self.e_value), e_value_in_words(self.needed)
+        return f"its e-value is {found}, and the account needs {wanted}"
 
     @property
     def blocks_lacking(self) -> int | None:
@@ -237,6 +237,7 @@ def _more(line: Line | None) -> str:
     return f"`iotrial continue {line.number} --no-stop{blocks}` adds to it{after}, "
 
 
-def evidence_in_words(value: float) -> str:
+def e_value_in_words(value: float) -> str:
     """Format an e-value with two significant digits, which is as much as it is worth."""
-    return plain(float(f"{value:.2g}"))
+    text = f"{value:.2g}"
+    return text if value < 10.0 else plain(float(text))

@@ -1,4 +1,4 @@
-"""``iotrial account``: what was asked on this machine, the evidence, what is kept, and what may be."""
+"""``iotrial account``: what was asked on this machine, what is kept, and what may be."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from iotrial.documents import JsonDocument, Probability, json_text
 from iotrial.report.notation import counted, percent
 from iotrial.stats.account import LEVEL
 from iotrial.terminal import escape
-from iotrial.tune.account import Account, Line, Standing, evidence_in_words
+from iotrial.tune.account import Account, Line, Standing, e_value_in_words
 
 
 class Accounted(JsonDocument, frozen=True):
@@ -61,13 +61,13 @@ def _summary(account: Account) -> str:
     if beyond:
         rest.append(f"{beyond} kept beyond the account, of which it says nothing")
     if enough:
-        rest.append(f"{enough} more may be kept")
-    limit = evidence_in_words(account.next_needed)
-    return f"{first}\n{'; '.join(rest)}. The next question needs evidence of {limit}."
+        rest.append(f"{enough} may be kept")
+    limit = e_value_in_words(account.next_needed)
+    return f"{first}\n{'; '.join(rest)}. The next question needs an e-value of {limit}."
 
 
 def _show(line: Line) -> None:
     where = "trial gone" if line.number is None else f"trial {line.number}"
     against = f" vs {escape(line.reference)}" if line.reference else ""
-    numbers = f"evidence {evidence_in_words(line.e_value)}, needs {evidence_in_words(line.needed)}"
+    numbers = f"e-value {e_value_in_words(line.e_value)}, needs {e_value_in_words(line.needed)}"
     tell(f"{line.place:>4}  {where}: {line.name}{against}: {numbers}: {line.standing}", fold=6)
