@@ -15,7 +15,7 @@ import numpy as np
 
 from iotrial.stats.account import LEVEL, covered, is_covered, needed
 from iotrial.stats.betting import Blocks
-from iotrial.stats.confidence_set import least_beyond
+from iotrial.stats.questions import log_evidence
 from simulated.noise import NOISES, Floats, Rng
 from simulated.order import by_arm, quick_orders
 
@@ -74,7 +74,7 @@ def evidence_path(rng: Rng, effect: float) -> Floats:
     contrasts, copies = _contrasts(rng, noise, 1)
     unit = SCATTER / _unit(noise)
     blocks = Blocks.of(unit * contrasts[0] + SCATTER * effect, unit * copies[0])
-    return np.exp(np.minimum(least_beyond(blocks, 0.0, aim=MARGIN), 600.0))
+    return np.exp(np.minimum(log_evidence(blocks, MARGIN), 600.0))
 
 
 @dataclass(slots=True)

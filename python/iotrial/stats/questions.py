@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from iotrial.design.model import Condition, Term, TermKind
-from iotrial.stats.betting import Blocks
+from iotrial.stats.betting import Blocks, Floats, keeping_bets
 from iotrial.stats.confidence_set import least_beyond
 from iotrial.stats.contrast import Responses, Runs
 from iotrial.stats.model import ObservedBlock
@@ -106,6 +106,11 @@ def _terms(spec: Spec) -> list[Term]:
     return list(found.values())
 
 
+def log_evidence(blocks: Blocks, margin: float) -> Floats:
+    """Return ln of the e-value after every block that the level is lower. ``margin``: on the contrasts' scale, 0 for none."""
+    return least_beyond(blocks, 0.0, aim=margin, bets=keeping_bets(aimed=margin > 0.0))
+
+
 def _evidence(spec: Spec, term: Term, response: Response, table: Responses) -> tuple[float, int]:
     """Return the e-value of one comparison, and the number of its contrasts."""
     contrasts = table.contrasts(term.weights, whole=term.whole, copy=spec.copy_of_reference(term, response))
@@ -118,7 +123,7 @@ def _evidence(spec: Spec, term: Term, response: Response, table: Responses) -> t
         blocks = Blocks.of(contrasts.values, contrasts.copies)
         if response.better is Better.HIGHER:
             blocks = blocks.scaled(-1.0)
-        log_e = float(least_beyond(blocks, 0.0, aim=spec.margin_of(response))[-1])
+        log_e = float(log_evidence(blocks, spec.margin_of(response))[-1])
     else:
         log_e = 0.0
     return math.exp(min(log_e, _LOG_LARGEST)), count
