@@ -84,8 +84,8 @@ def shortened(report: Mapping[str, Any]) -> dict[str, Any]:
     names = ("factor", "level", "reference", "condition", "workload", "response", "unit", "better")
     numbers = ("ratio", "low", "high", "scale", "conclusion", "blocks", "failures", "level_safety")
     return {
-        "trial": {name: trial[name] for name in ("number", "id", "study", "state") if name in trial},
-        "valid": trial.get("valid"),
+        "trial": {name: trial[name] for name in ("number", "id", "study", "state")},
+        "valid": report["diagnostics"]["valid"],
         "effects": [
             {name: one[name] for name in (*names, *numbers) if name in one}
             for one in report["effects"]
