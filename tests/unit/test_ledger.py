@@ -116,6 +116,16 @@ def test_a_ledger_that_is_no_file_is_an_error_and_stays(store: Store, tmp_path: 
     assert target.read_bytes() == b""
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a file away")
+def test_root_writes_no_ledger_beside_the_store_of_another_user(store: Store) -> None:
+    store.create_trial(header(SAME))
+    os.chown(store.path, 1234, 1234)
+    with pytest.raises(StoreError, match="another user"):
+        enter(store)
+    assert not ledger_path(store.path).exists()
+    assert [one.trial for one in account_of(store, ()).lines] == [SAME]
+
+
 def test_a_pilot_in_memory_asks_nothing() -> None:
     with Store.in_memory() as store:
         store.create_trial(header(SAME))

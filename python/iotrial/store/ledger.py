@@ -72,6 +72,8 @@ def enter(store: Store) -> None:
         return
     path = ledger_path(store.path)
     try:
+        if store.path.stat().st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "the store belongs to another user")
         with _opened(path, os.O_RDWR | os.O_CREAT | os.O_APPEND) as descriptor:
             if os.fstat(descriptor).st_uid != os.geteuid():
                 raise PermissionError(errno.EPERM, "it belongs to another user")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
@@ -15,13 +16,14 @@ from typing import Annotated
 from msgspec import Meta
 
 from iotrial.documents import Count, JsonObject
+from iotrial.errors import StoreError
 from iotrial.report.analysed import Analysed
 from iotrial.report.analyses import Analyses
 from iotrial.report.notation import counted, named_level, plain
 from iotrial.report.opening import summary_of
 from iotrial.stats.account import covered, needed
 from iotrial.store import Store
-from iotrial.store.ledger import Asked, asked
+from iotrial.store.ledger import Asked, asked, enter
 from iotrial.terminal import escape
 from iotrial.tune.applied import Record
 from iotrial.tune.choice import Chosen, LeftOut, is_called, quoted
@@ -177,6 +179,8 @@ def account_of(store: Store, kept: Collection[Kept]) -> Account:
 
     Raises StoreError if the ledger or a trial cannot be read.
     """
+    with suppress(StoreError):  # so that trials of earlier versions are looked through once
+        enter(store)
     entries = asked(store)
     numbers = {name: number for number, name in store.measured_here().items()}
     summaries = {}

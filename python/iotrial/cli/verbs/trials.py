@@ -45,7 +45,9 @@ class Row(JsonObject, frozen=True):
     imported: Annotated[str | None, Meta(description="null: measured here")]
     account: Annotated[
         Standing | None,
-        Meta(description="the best standing of its questions in the account; null: it has none"),
+        Meta(
+            description="the best standing of its questions in the account; null: it has none, or no stored analysis"
+        ),
     ] = None
 
 
@@ -69,23 +71,28 @@ def _named(trial: Outline) -> str:
     return escape(elided(trial.title, _LONGEST) if own else trial.study)
 
 
-def _stored(trials: Sequence[Outline]) -> tuple[dict[int, str], Account]:
-    """Return the first sentence of each trial of which an analysis is stored, by number, and the account of these.
+def _stored(trials: Sequence[Outline]) -> tuple[dict[int, str], dict[str, Standing | None]]:
+    """Return the first sentence of each trial of which an analysis is stored, by number, and its standing, by id.
 
-    No analysis is made here: a trial without one has no evidence yet.
+    No analysis is made here: in the account, a trial without one counts as having no evidence yet.
     """
     found: dict[str, Analysed] = {}
     if not trials:
-        return {}, Account.of((), {}, ())
+        return {}, {}
     with Store.open(store_path(), read_only=True) as store, Analyses(store.path) as stored:
         for trial in trials:
             with suppress(StoreError):
                 one = stored.newest_summary(trial.id, store.mark(trial.number))
                 if one is not None and one.number == trial.number:
                     found[trial.id] = one
-        account = Account.of(asked(store), found, in_force(Records(machine_here(writing=False)).all()))
+        try:
+            kept = in_force(Records(machine_here(writing=False)).all())
+            account = Account.of(asked(store), found, kept)
+        except StoreError as error:
+            warn(f"no account of errors: {error}")
+            account = Account.of((), {}, ())
     verdicts = {one.number: _shortened(one.headline) for one in found.values()}
-    return verdicts, account
+    return verdicts, {name: account.standing(name) for name in found}
 
 
 def _shortened(text: str) -> str:
@@ -105,13 +112,13 @@ def command(as_json: bool) -> None:
     sound = [trial for trial in trials if trial.state is not None]
     if as_json:
         damaged = [Damaged.of(lost) for lost in trials if lost.problem is not None]
-        _, account = _stored(sound)
-        rows = [Row.of(trial, account=account.standing(trial.id)) for trial in sound]
+        _, standings = _stored(sound)
+        rows = [Row.of(trial, account=standings.get(trial.id)) for trial in sound]
         click.echo(json_text(Trials(rows, damaged)))
         return
     if not trials:
         tell("No trials yet. Start with: iotrial run files/permissions")
-    verdicts, account = _stored(sound)
+    verdicts, standings = _stored(sound)
     lasted = [format_duration(trial.duration_s) for trial in sound]
     width = max(map(len, lasted), default=0)
     lines = []
@@ -120,7 +127,7 @@ def command(as_json: bool) -> None:
         mark = "  (imported)" if trial.imported is not None else ""
         if trial.fleet and trial.member:
             mark += f"  (host {escape(trial.member)})"
-        standing = account.standing(trial.id)
+        standing = standings.get(trial.id)
         if standing in _SHOWN:
             mark += f"  ({standing})"
         lines.append(
