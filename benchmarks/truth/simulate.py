@@ -24,6 +24,7 @@ import numpy as np
 
 from marked import put
 from simulated import (
+    account,
     alarms,
     budgets,
     carry,
@@ -97,6 +98,7 @@ TABLES: dict[str, Table] = {
     "capped-bets": tried.capped_bets,
     "averaged-races": tried.averaged_races,
     "large-effects": tried.large_effects_first,
+    "account": account.account,
 }
 
 #: tables that have no place in the documents, which give their results in a sentence

@@ -15,6 +15,7 @@ from iotrial.cli import best_summary, power_cuts
 from iotrial.cli.fleet import list as fleet_list
 from iotrial.cli.fleet import run as fleet_run
 from iotrial.cli.verbs import (
+    account,
     applied,
     apply,
     completion,
@@ -51,6 +52,7 @@ def _one_of(*keys: list[str]) -> Meta:
 
 #: by schema name, that is, the file name in ``schemas/`` without its suffix
 DOCUMENTS: dict[str, Any] = {
+    "account": account.Accounted,
     "applied": applied.Applied,
     "apply": apply.Applying,
     "audit": Audited,

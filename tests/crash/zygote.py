@@ -22,6 +22,7 @@ from forking import Order, serve
 
 def on_a_tree(root: Path) -> None:
     """Let verbs act on a tree, and give ``apply`` a trial."""
+    from accounts import with_evidence
     from apply_forged import forged
     from machine_trees import EVERYTHING, FakeMachine
 
@@ -36,6 +37,7 @@ def on_a_tree(root: Path) -> None:
     trial = forged("0123456789abcdef", texts)
     kept_settings.Machine = FakeMachine  # type: ignore[misc]
     apply.document_at = lambda _: trial  # type: ignore[assignment]
+    apply.account_here = lambda: with_evidence(trial)  # type: ignore[assignment]
 
 
 def begin(order: Order) -> Callable[[], None]:

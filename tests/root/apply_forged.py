@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 
+from accounts import with_evidence
 from report_fixtures import document, effect, study
 
 from iotrial.cli import main
@@ -58,5 +59,6 @@ if __name__ == "__main__":
     at = sys.argv.index("--")
     trial = forged(sys.argv[1], sys.argv[2:at])
     apply.document_at = lambda _: trial  # type: ignore[assignment]
+    apply.account_here = lambda: with_evidence(trial)  # type: ignore[assignment]
     sys.argv = ["iotrial", "apply", *sys.argv[at + 1 :]]
     main()

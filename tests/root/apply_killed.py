@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import apply_forged
+from accounts import with_evidence
 
 from iotrial import cli
 from iotrial.cli import kept_settings
@@ -114,6 +115,7 @@ def main() -> None:
     at = texts.index("--")
     trial = apply_forged.forged(identity, texts[:at])
     apply.document_at = lambda _: trial  # type: ignore[assignment]
+    apply.account_here = lambda: with_evidence(trial)  # type: ignore[assignment]
     applying = ["apply", *texts[at + 1 :]]
     words = applying if verb == "apply" else [verb]
     earlier = {"apply": [], "keep": [applying], "revert": [applying, ["keep"]]}[verb]

@@ -12,6 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from accounts import with_evidence
 from click.testing import CliRunner, Result
 from machine_trees import THP, Crash, FakeMachine, image, tree
 from report_fixtures import document, effect, study
@@ -74,8 +75,11 @@ def root(tmp_path: Path) -> Path:
 def run(root: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Run a verb on the tree; ``of`` is the trial that is stored."""
 
-    def verb(name: str, *words: str, of: Document | None = None, fails: bool = False) -> Result:
+    def verb(
+        name: str, *words: str, of: Document | None = None, fails: bool = False, e_value: float = 1e12
+    ) -> Result:
         monkeypatch.setattr(apply, "document_at", lambda _: of)
+        monkeypatch.setattr(apply, "account_here", lambda: with_evidence(of, e_value))
         command = {"apply": apply, "keep": keep, "revert": revert, "applied": applied}[name].command
         done = CliRunner(env={"IOTRIAL_ROOT": str(root)}).invoke(command, words, standalone_mode=False)
         if done.exception is not None and not fails:
@@ -122,6 +126,34 @@ def test_a_dry_run_changes_nothing(run: Any, root: Path) -> None:
 def test_without_consent_nothing_is_changed(run: Any, root: Path) -> None:
     before = image(root)
     assert "nothing was changed" in refused(run, "apply", of=trial("swappiness")).message
+    assert image(root) == before
+
+
+def test_what_is_beyond_the_account_is_applied_only_by_name(run: Any, root: Path) -> None:
+    of = trial("swappiness")
+    before = image(root)
+    error = run("apply", "--yes", of=of, e_value=3.0, fails=True).exception
+    assert isinstance(error, RequestError)
+    assert "beyond the account of errors" in error.message
+    assert "`iotrial continue 1 --no-stop --blocks" in error.message
+    assert "--only vm.swappiness" in error.message
+    assert image(root) == before
+    done = run("apply", "--only", "vm.swappiness", "--yes", of=of, e_value=3.0)
+    assert (
+        "beyond the account of errors: its e-value is 3, and the account needs" in done.output + done.stderr
+    )
+    assert (root / "proc/sys/vm/swappiness").read_text() == "10"
+
+
+def test_a_trial_that_asked_nothing_here_is_beyond_the_account(
+    run: Any, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = trial("swappiness", id="e15e" * 8)
+    before = image(root)
+    other = with_evidence(trial("swappiness", id="07e4" * 8))
+    monkeypatch.setattr("test_apply_verb.with_evidence", lambda *_: other)
+    error = run("apply", "--yes", of=of, fails=True).exception
+    assert "its trial asked nothing on this machine" in str(error)
     assert image(root) == before
 
 

@@ -93,8 +93,8 @@ def said(words: tuple[str, ...]) -> Said:
         patch.setattr(sys, "argv", ["iotrial", *words])
         status = cli._status()
     text = out.getvalue()
-    if words[0] == "trials":  # a trial's duration is computed from its runs, which a list does not read
-        text = re.sub(r'"duration_s": [0-9.]+', "", text)
+    if words[0] == "trials":  # a list reads no runs, from which the duration comes, and only stored analyses
+        text = re.sub(r'"duration_s": [0-9.]+|"account": [^\n]+', "", text)
     return status, text, err.getvalue()
 
 

@@ -60,6 +60,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "keep": ("Keep what apply has set.", "iotrial keep last"),
         "applied": ("Show what is applied, and whether it still holds.", "iotrial applied"),
         "revert": ("Take back what apply has set.", "iotrial revert last"),
+        "account": ("Show what was asked on this machine, and what may be kept.", "iotrial account"),
+        "mcp": ("Let an agent try settings, within a policy.", "iotrial mcp --policy agents.toml"),
     },
     "Share": {
         "export": ("Export a stored trial to a file.", "iotrial export last mine.iotrial"),

@@ -9,10 +9,13 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from iotrial.cli.open_store import store_to_read
+from iotrial.cli.output import warn
 from iotrial.documents import JsonObject
 from iotrial.errors import PrivilegeError, RequestError
 from iotrial.terminal import escape
-from iotrial.tune.applied import AnyStep, Entry, FileStep, LiveStep, MountStep, ProfileStep, Record
+from iotrial.tune.account import Account, account_of, in_force
+from iotrial.tune.applied import AnyStep, Entry, FileStep, LiveStep, MountStep, ProfileStep, Record, Records
 from iotrial.tune.machine import Machine
 
 #: a tree of files to act on instead of this machine, for tests
@@ -40,6 +43,18 @@ def machine_here(*, writing: bool = True) -> Machine:
     if writing and machine.is_this and os.geteuid() != 0:
         raise PrivilegeError("settings of this machine", instead="`iotrial apply --dry-run`")
     return machine
+
+
+def account_here() -> Account:
+    """Return the account of the store and of what is in force on this machine. Raises StoreError, RequestError."""
+    records, damaged = Records(machine_here(writing=False)).read()
+    for damage in damaged:
+        warn(f"a record of applied settings cannot be read: {damage}")
+    store = store_to_read(needed=False)
+    if store is None:
+        return Account.of((), {}, ())
+    with store:
+        return account_of(store, in_force(records))
 
 
 def diff_of(step: FileStep) -> str:

@@ -14,11 +14,14 @@ import numpy as np
 from msgspec import structs, to_builtins
 
 from iotrial.design.model import ArmKind
+from iotrial.design.plan import Plan
 from iotrial.report.document import Document, answers, flattened
 from iotrial.report.evidence import sound_runs
 from iotrial.report.safety import Risks
 from iotrial.stats.model import Analysis, Effect
+from iotrial.stats.questions import Answered, answered
 from iotrial.stats.run_statistics import quantile_bounds
+from iotrial.stats.spec import Spec
 from iotrial.study.model import Setting, Study
 from iotrial.terminal import escape
 
@@ -48,7 +51,8 @@ class Analysed:
     ``effects`` holds the primary effects of every kind, cells before the main effect that they answer, and the pooled
     effects. ``machine`` and ``lab`` map names to facts in words. ``alpha`` is the trial's own, undivided. ``does``
     describes, by name, what the workloads do and what the levels set: two trials may use the same labels for different
-    things. ``risks`` lists the levels that put data at risk, and how.
+    things. ``risks`` lists the levels that put data at risk, and how. ``answered``: the questions that the trial asks of the
+    account of errors, with their evidence, which is 0 if the trial is invalid; none of a trial from elsewhere.
     """
 
     id: str
@@ -78,6 +82,7 @@ class Analysed:
     failures: int
     does: Mapping[str, str] = field(default_factory=dict)
     risks: Risks = field(default_factory=dict)
+    answered: tuple[Answered, ...] = ()
 
 
 def analysed(document: Document, analysis: Analysis | None = None, *, share: int = 1) -> Analysed:
@@ -112,7 +117,18 @@ def analysed(document: Document, analysis: Analysis | None = None, *, share: int
         failures=len(document.failures),
         does=dict(_does(header.study)),
         risks=document.risks,
+        answered=tuple(_answered(document)),
     )
+
+
+def _answered(document: Document) -> Iterator[Answered]:
+    header = document.trial.header
+    if document.trial.imported is not None or document.trial.number == 0:
+        return
+    plan = Plan.stored(header.study, header.seed, header.options)
+    spec = Spec.from_plan(plan, header.options, alpha=header.alpha, margin=header.margin)
+    for one in answered(spec, document.data.blocks):
+        yield one if document.valid else replace(one, e_value=0.0)
 
 
 def _kept(document: Document, analysis: Analysis, share: int) -> Iterator[Effect]:

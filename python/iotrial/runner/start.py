@@ -38,7 +38,7 @@ from iotrial.stats import budget_bet
 from iotrial.stats.analyse import Spec
 from iotrial.stats.model import FinalAnalysis
 from iotrial.stats.voids import Void
-from iotrial.store import Store
+from iotrial.store import Store, ledger
 from iotrial.store.model import (
     Continuation,
     StoredTrial,
@@ -135,6 +135,10 @@ def begin(
                 version=__version__,
             )
             trial = store.create_trial(header)
+        try:
+            ledger.enter(store)
+        except StoreError as error:  # the next trial, or `iotrial account`, finds it in the store
+            watcher.say(f"not entered yet: {error}")
         return _conduct(session, plan, store, trial, limits, watcher, signals, None, engine)
 
 

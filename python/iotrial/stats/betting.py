@@ -110,10 +110,12 @@ class Blocks:
         """Return them with ``centre`` subtracted from the contrasts, divided by ``by`` (negative: with the other sign)."""
         return Blocks((self.contrasts - centre) / by, self.copies / by)
 
-    def against(self, candidates: Floats, *, aim: float = 0.0, side: Side = Side.BOTH) -> Floats:
+    def against(
+        self, candidates: Floats, *, aim: float = 0.0, side: Side = Side.BOTH, bets: Mixture | None = None
+    ) -> Floats:
         """Return ln M after every block (second axis) of each candidate."""
         x = self.contrasts[None, :] - candidates[:, None]
-        return log_paths(x, copies=self.copies, aim=aim, side=side)
+        return log_paths(x, copies=self.copies, aim=aim, side=side, bets=bets)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,6 +145,20 @@ def mixture(side: Side, *, aimed: bool) -> Mixture:
     return Mixture((*BETS[1:], BOLD) if aimed else BETS, bold, aimed, weights)
 
 
+@lru_cache(2)
+def keeping_bets(*, aimed: bool) -> Mixture:
+    """Return the bets of one side on which a setting is kept (``questions.py``), all but the aimed one with fixed stakes.
+
+    Each further question needs more capital, so these bets are bolder: a large effect must not take many more blocks than
+    its own trial does.
+    """
+    thetas = (*BETS[1:], BOLD)
+    weights = np.array([0.05, 0.1, 0.1, 0.15, 0.3, 0.3] if aimed else [0.1, 0.15, 0.2, 0.25, 0.3])
+    bold = np.zeros(weights.size, dtype=bool)
+    bold[len(thetas) - 1] = True
+    return Mixture(thetas, bold, aimed, weights)
+
+
 def log_process(
     contrasts: Floats | Blocks, candidate: float, *, aim: float = 0.0, side: Side = Side.BOTH
 ) -> tuple[float, float]:
@@ -152,11 +168,18 @@ def log_process(
     return float(max(log_m.max(), 0.0)), float(log_m[-1])
 
 
-def log_paths(x: Floats, *, copies: Floats | None = None, aim: float = 0.0, side: Side = Side.BOTH) -> Floats:
+def log_paths(
+    x: Floats,
+    *,
+    copies: Floats | None = None,
+    aim: float = 0.0,
+    side: Side = Side.BOTH,
+    bets: Mixture | None = None,
+) -> Floats:
     """Return ln M after every block, for each row of ``x`` (x_b = D_b - d of one series, in time order).
 
     ``copies``: of each block, the copy less the reference, NaN where there is none; one row for all of ``x``, or one each.
-    ``aim`` is the margin on the contrasts' own scale (0 if there is none).
+    ``aim`` is the margin on the contrasts' own scale (0 if there is none). ``bets``: None for those of ``mixture``.
     """
     x = np.atleast_2d(x)
     copied = (
@@ -167,7 +190,7 @@ def log_paths(x: Floats, *, copies: Floats | None = None, aim: float = 0.0, side
     squares = np.where(copied, SQUARED, 1.0) * middle * middle + apart * apart / 2.0
     rms = np.sqrt(np.cumsum(squares, axis=1) / np.arange(1, x.shape[1] + 1))
     stakes, gaps = _divided(np.where(copied, DOUBLED, 1.0) * middle, rms), _divided(apart, rms)
-    bets, signs = mixture(side, aimed=aim > 0.0), side.signs
+    bets, signs = bets or mixture(side, aimed=aim > 0.0), side.signs
     logs = np.empty((bets.weights.size, len(signs), *x.shape))
     for k, weight in enumerate(bets.weights.tolist()):
         scale = (

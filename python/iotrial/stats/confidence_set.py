@@ -28,7 +28,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from iotrial.stats.betting import Blocks, Flags, Floats, Side, log_agreeing
+from iotrial.stats.betting import Blocks, Flags, Floats, Mixture, Side, log_agreeing
 from iotrial.stats.budget_bet import Budget, MixedSeries
 from iotrial.stats.chunked import Question, Search, Series
 
@@ -149,15 +149,18 @@ def upper_bound(
     return bound * scale + centre
 
 
-def least_beyond(blocks: Blocks, limit: float, *, aim: float = 0.0) -> Floats:
-    """Return ln of the smallest capital of the bets on a smaller effect against any d >= ``limit``, after every block."""
+def least_beyond(blocks: Blocks, limit: float, *, aim: float = 0.0, bets: Mixture | None = None) -> Floats:
+    """Return ln of the smallest capital of the bets on a smaller effect against any d >= ``limit``, after every block.
+
+    ``bets``: None for those of ``betting.mixture``.
+    """
     values, scale, centre = _scaled(blocks)
     if not values.size:
         return np.zeros(0)
     end, least, most = (limit - centre) / scale, float(values.points.min()), float(values.points.max())
     # farther away all contrasts are on the same side, and the capital is nearly the largest possible
     candidates = _beyond(values, end, max(most, end) + 10.0 * max(most - least, abs(end)))
-    smallest: Floats = values.against(candidates, aim=aim / scale, side=Side.SMALLER).min(axis=0)
+    smallest: Floats = values.against(candidates, aim=aim / scale, side=Side.SMALLER, bets=bets).min(axis=0)
     return smallest
 
 

@@ -44,7 +44,7 @@ from iotrial.stats.contrast import PairedRuns
 from iotrial.stats.model import Interval, Means
 from iotrial.stats.spec import Spec
 from iotrial.stats.student import quantile
-from iotrial.study.model import MEAN, Response
+from iotrial.study.model import MEAN, Better, Response
 
 Floats = npt.NDArray[np.float64]
 
@@ -86,6 +86,15 @@ def means(pairs: PairedRuns | None, alpha: float, *, cap: float, margin: float) 
         None if end is None else math.exp(end) for end in (found.estimate, found.low, found.high)
     )
     return Means(cap, ratio, low, high, level, reference, equivalent)
+
+
+def log_evidence_of_mean(pairs: PairedRuns | None, response: Response) -> float:
+    """Return ln of the capital of the bets that the level's mean run is better, against any mean that is not."""
+    if pairs is None or len(pairs.level) <= FEWEST:
+        return 0.0
+    runs = _Capped(pairs, response.cap)
+    higher = response.better is Better.HIGHER
+    return runs.against_from_below(0.0) if higher else runs.against_from_above(0.0)
 
 
 def mean_run(pairs: PairedRuns | None, alpha: float, *, cap: float, margin: float) -> Means:

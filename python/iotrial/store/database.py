@@ -54,6 +54,7 @@ from iotrial.store.model import (
     TrialState,
 )
 from iotrial.store.packed import PackedEnd, PackedRecord, write_packed
+from iotrial.store.schema import IMPORTED
 from iotrial.store.states import ProcessIdentity, identity
 
 MAX_RUNS = 5_000_000  # of one trial that is read into memory
@@ -313,6 +314,17 @@ class Store:
         """Return the ID of each trial, by number."""
         with explained(self.path):
             return dict(self._rows("SELECT number, id FROM trial"))
+
+    def measured_here(self) -> dict[int, str]:
+        """Return the ID of each trial that was neither imported nor gathered from a fleet's host, by number."""
+        query = """
+        SELECT number, id FROM trial
+        WHERE CASE WHEN json_valid(options) THEN json_type(options, '$.fleet') END IS NULL
+            AND NOT EXISTS (SELECT 1 FROM event WHERE event.trial = trial.number AND event.kind = ?)
+        ORDER BY number
+        """
+        with explained(self.path):
+            return dict(self._rows(query, IMPORTED))
 
     def mark(self, number: int) -> str:
         """Return a text that changes when an attempt, to which all its runs belong, or an event is added to a trial."""

@@ -239,7 +239,7 @@ def _advice(document: Document, effects: Sequence[Effect]) -> Advice | None:
 
 
 def _not_applied(setting: Setting, without: Effect) -> str:
-    name = _quoted(setting_name(setting.knob, dict(setting.options)))
+    name = quoted(setting_name(setting.knob, dict(setting.options)))
     return f"{escape(setting.value)}: not among what is recommended (without it {size_of(without)}): only with --only {name}"
 
 
@@ -384,7 +384,7 @@ def without_unmeasured(
     for choice, value in replaced:
         if choice not in kept or was_measured(document, choice, value):
             continue
-        if any(_is_called(choice, name) for name in named):
+        if any(is_called(choice, name) for name in named):
             continue
         kept.remove(choice)
         left.append(
@@ -393,7 +393,7 @@ def without_unmeasured(
                 choice.level,
                 f"it would replace {escape(value)}, which the trial did not measure (it compared {escape(choice.value)} with "
                 f"{escape(choice.was or choice.reference)}): measure it (`iotrial try ... --today`), or name it: "
-                f"--replace-unmeasured {_quoted(choice.name)}",
+                f"--replace-unmeasured {quoted(choice.name)}",
             )
         )
     return Chosen(tuple(kept), tuple(left))
@@ -412,7 +412,7 @@ def selected(found: Chosen, only: Collection[str]) -> Chosen:
     or nothing is left.
     """
     for name in only:
-        if not any(_is_called(choice, name) for choice in found.choices):
+        if not any(is_called(choice, name) for choice in found.choices):
             why = [
                 str(one)
                 for one in found.left_out
@@ -425,7 +425,7 @@ def selected(found: Chosen, only: Collection[str]) -> Chosen:
             )
     if only:
         return Chosen(
-            tuple(c for c in found.choices if any(_is_called(c, name) for name in only)), found.left_out
+            tuple(c for c in found.choices if any(is_called(c, name) for name in only)), found.left_out
         )
     kept, left = [], list(found.left_out)
     for choice in found.choices:
@@ -433,15 +433,15 @@ def selected(found: Chosen, only: Collection[str]) -> Chosen:
             kept.append(choice)
         else:
             reason = (
-                f"better, but {choice.safety} ({choice.consequence}): only with --only {_quoted(choice.name)}"
+                f"better, but {choice.safety} ({choice.consequence}): only with --only {quoted(choice.name)}"
             )
             left.append(LeftOut(choice.factor, choice.level, reason))
     return Chosen(tuple(kept), tuple(left))
 
 
-def _is_called(choice: Choice, name: str) -> bool:
+def is_called(choice: Choice, name: str) -> bool:
     return name in (choice.knob, choice.name, choice.factor) or choice.name.rpartition(".")[2] == name
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
     return f"'{name}'" if " " in name else name

@@ -15,6 +15,7 @@ from iotrial.cli.consent import agree
 from iotrial.cli.kept_settings import (
     FileChange,
     LiveChange,
+    account_here,
     entry_lines,
     files_of,
     live_of,
@@ -30,6 +31,7 @@ from iotrial.output_files import file_in, folder_below, held_folder, read_in, re
 from iotrial.report.notation import counted, some
 from iotrial.terminal import escape
 from iotrial.tune import watchdog
+from iotrial.tune.account import within_account
 from iotrial.tune.applied import Entry, Record, Records
 from iotrial.tune.applied import apply as make
 from iotrial.tune.applied import revert as take_back
@@ -70,7 +72,10 @@ class Applying(JsonDocument, frozen=True):
 @click.command("apply")
 @click.argument("trial", default="last")
 @click.option(
-    "--only", multiple=True, metavar="KNOB", help="Only this setting; needed for one that puts data at risk."
+    "--only",
+    multiple=True,
+    metavar="KNOB",
+    help="Only this setting; needed for one that puts data at risk, or is beyond the account of errors.",
 )
 @click.option(
     "--replace-unmeasured",
@@ -133,6 +138,12 @@ def command(
     if writing:
         _take_back_interrupted(records)
     what = _kept(selected(chosen(document, named=only), only), only)
+    what, beyond = within_account(account_here(), document.trial.header.id, what, only)
+    if not what.choices:
+        raise RequestError(
+            f"nothing was changed: {'; '.join(some([str(one) for one in what.left_out], 6))}",
+            hint="`iotrial account` shows what was asked on this machine",
+        )
     planned = plan(machine, what.choices, folder or origin.folder, here=not (output or printed))
     if not (output or printed):  # those are for another machine, with unknown values
         measured = without_unmeasured(document, what, planned.replaced, unmeasured)
@@ -145,7 +156,7 @@ def command(
         if measured != what:
             what, planned = measured, plan(machine, measured.choices, folder or origin.folder)
     guard = watchdog.guard_for(machine)
-    warnings = [*([origin.elsewhere] if origin.elsewhere else []), *planned.warnings]
+    warnings = [*([origin.elsewhere] if origin.elsewhere else []), *beyond, *planned.warnings]
     shown = partial(
         Applying,
         trial=document.trial.header.id,
