@@ -103,6 +103,11 @@ def test_a_sync_before_the_write_is_none_for_it() -> None:
     assert names(op("fsync", 11, "log"), op("write", 12, "log")) == ["no sync of the file"]
 
 
+def test_a_write_that_ends_while_a_sync_is_under_way_may_be_missed_by_it() -> None:
+    early = replace(op("fsync", 11, "log"), end_ns=14 * MS)
+    assert names(op("write", 11.5, "log"), early) == ["no sync of the file"]
+
+
 def test_a_sync_that_ends_after_the_acknowledgement() -> None:
     late = replace(op("fsync", 13, "log"), end_ns=24 * MS)
     assert names(op("write", 12, "log"), late) == ["acknowledged before its sync"]
