@@ -17,6 +17,7 @@ from iotrial.cli.fleet import run as fleet_run
 from iotrial.cli.verbs import (
     applied,
     apply,
+    ci,
     completion,
     doctor,
     export,
@@ -55,6 +56,7 @@ DOCUMENTS: dict[str, Any] = {
     "apply": apply.Applying,
     "audit": Audited,
     "best": best_summary.Best,
+    "ci": ci.Compared,
     "compare": Compared,
     "completion": completion.Completion,
     "doctor": doctor.Examined,

@@ -33,6 +33,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "best": ("Find the best of many settings for a command or a replay.", ""),
         "live": ("Try settings under a service in use.", ""),
         "powercut": ("Find out whether a service keeps what it acknowledged.", ""),
+        "ci": ("Compare two builds of a program, for a CI job.", ""),
         "run": ("Run a study on this machine.", "iotrial run mount/atime --time 5m"),
         "plan": ("Show what a run would do and change.", "iotrial plan mount/atime"),
         "record": ("Record the file operations of a command or a process.", ""),
