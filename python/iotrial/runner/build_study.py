@@ -21,11 +21,11 @@ import tomlkit
 from iotrial.audits.benchmarks import SUITES, benchmark_times
 from iotrial.errors import IotrialError, NoAnswer, RequestError
 from iotrial.ownership import invoking_user
+from iotrial.powercut.checking import run_as
 from iotrial.runner.quick_study import ARGUMENT, SHELL, TIMEOUT
 from iotrial.study.model import BUILDS
 from iotrial.study.places import IN_PLACE
 from iotrial.terminal import escape
-from iotrial.workloads.checking import run_as
 from iotrial.workloads.command import SCRATCH
 from iotrial.workloads.output import FOLDER, MOST_BYTES, MOST_OUTPUTS
 
