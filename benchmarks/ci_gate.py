@@ -5,7 +5,7 @@
     python benchmarks/ci_gate.py --table --write BENCHMARKS.md
 
 Each job is a run of `iotrial ci` of a suite of five short benchmarks (ci_gate/suite.rs) against itself, or against itself
-with 5 % more work in one benchmark, in a drawn order. Five jobs run at a time (as root), so each is the noisy neighbour of
+with 5 % more work in one benchmark, in a drawn order. Eight jobs run at a time (as root), so each is the noisy neighbour of
 others. The usual gates judge the same runs: the first ten of each build, which are interleaved; and, as they are used, ten
 runs of base followed by ten of head, made right after the job. A gate is red if any of the five benchmarks is.
 
@@ -61,7 +61,7 @@ def main() -> None:
     )
     parser.add_argument("--same", type=int, default=1000, help="jobs without a difference")
     parser.add_argument("--slower", type=int, default=100, help="jobs with 5 %% more work in one benchmark")
-    parser.add_argument("--time", default="60s", help="time budget of a job")
+    parser.add_argument("--time", default="180s", help="time budget of a job")
     parser.add_argument("--record", type=Path, default=RECORD)
     parser.add_argument("--table", action="store_true", help="only print the table of the record")
     parser.add_argument("--write", type=Path, help="file with the marks <!-- ci --> and <!-- end -->")
