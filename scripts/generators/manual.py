@@ -28,11 +28,11 @@ _WIDTH = 64  # of a source line, before hyphens are escaped
 
 #: exit statuses; each error class defines its own (``iotrial.errors``)
 STATUSES: tuple[tuple[str, str], ...] = (
-    ("0", "Finished, with any verdict."),
+    ("0", "Finished, with any verdict; of `ci`: no benchmark is slower."),
     ("1", "The operation failed: lab, probe, store, or a file that cannot be written."),
     ("2", "The request is invalid or cannot be met here; nothing was changed."),
     ("3", "The trial is invalid: a control failed, or no run used the device under test."),
-    ("4", "A --fail-if condition was met, or a guard stopped the trial."),
+    ("4", "A --fail-if condition was met, a benchmark of `ci` is slower, or a guard stopped the trial."),
     (
         "5",
         "A change could not be undone; its journal entry is kept, and `iotrial restore` tries again. Or the "
@@ -41,7 +41,7 @@ STATUSES: tuple[tuple[str, str], ...] = (
     (
         "6",
         "No answer: the command fails, every block is void, no comparison has an interval yet, or no run could feel any "
-        "setting.",
+        "setting. Of `ci`: a benchmark has no answer, and none is slower.",
     ),
     ("128 + N", "Ended by signal N (130: Ctrl-C), after all changes were undone."),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 import socket
 import subprocess
@@ -12,14 +13,16 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 
 from iotrial.errors import RequestError
-from iotrial.live.exposition import Exporter, Running
+from iotrial.live.exposition import Exporter, Running, RunningGuard, RunningMetric
 from iotrial.live.sources import MetricLost, source_of
 
+DASHBOARD = Path(__file__).parents[2] / "docs/examples/grafana-live.json"
 PROMETHEUS = shutil.which("prometheus")
 SOON_S = 60.0
 
@@ -112,9 +115,14 @@ class Prometheus:
 
     def ask(self, query: str) -> float:
         """Return the one number of a query by the API, NaN if there is none."""
-        with urllib.request.urlopen(f"{self.url}/api/v1/query?query={quote(query)}", timeout=10) as answer:
-            result = json.load(answer)["data"]["result"]
+        result = self.series(f"query?query={quote(query)}")
         return float(result[0]["value"][1]) if result else math.nan
+
+    def series(self, request: str) -> list[dict[str, Any]]:
+        """Return the series that answer a request to the API."""
+        with urllib.request.urlopen(f"{self.url}/api/v1/{request}", timeout=10) as answer:
+            found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
+        return found
 
     def end(self) -> None:
         self.process.terminate()
@@ -260,5 +268,71 @@ def test_prometheus_scrapes_a_running_trial(tmp_path: Path) -> None:
             assert server.ask('iotrial_level{iotrial_level="bfq"}') == 1
             assert server.ask('iotrial_state{iotrial_state="measuring"}') == 1
             assert server.ask("up") == 1
+        finally:
+            server.end()
+
+
+def running(level: str, **more: Any) -> Running:
+    """A trial that has a number for everything that is exposed."""
+    by_level = {"none": 0.02, "bfq": 0.022}
+    metric = RunningMetric(
+        "p99", "s", True, 0.021, by_level, {"bfq": 1.08}, {"bfq": 0.99}, {"bfq": 1.2}, {"bfq": -0.3}
+    )
+    return Running(
+        "7", "block.scheduler", "measuring", level, ("none", "bfq"), 12, 1, (metric,),
+        (RunningGuard("p99 > 200 ms", tripped=True, limit=0.2, value=0.3),), {"none": 0.75, "bfq": 0.25}, **more,
+    )  # fmt: skip
+
+
+def test_every_query_of_the_dashboard_is_answered_and_its_annotations_show_when_a_level_was_in_force(
+    tmp_path: Path,
+) -> None:
+    dashboard = json.loads(DASHBOARD.read_text())
+    filled = {"$trial": "7", "$metric": "p99"}
+
+    def with_values(text: str) -> str:
+        for name, value in filled.items():
+            text = text.replace(name, value)
+        assert "$" not in text
+        return text
+
+    queries = [with_values(one["expr"]) for panel in dashboard["panels"] for one in panel["targets"]]
+    annotations = {one["name"]: with_values(one["expr"]) for one in dashboard["annotations"]["list"]}
+    variables = [
+        re.fullmatch(r"label_values\((.+), (\w+)\)", with_values(one["query"]))
+        for one in dashboard["templating"]["list"]
+        if one["type"] == "query"
+    ]
+    with Exporter() as exporter:
+        exporter.update(running("none"))
+        server = Prometheus(tmp_path, int(exporter.url.split(":")[2].split("/")[0]))
+        try:
+            until(lambda: server.ask("iotrial_pairs_total") == 12)
+            began = time.time()
+            for query in (*queries, *annotations.values()):
+                assert server.series(f"query?query={quote(query)}"), query
+            for one in variables:
+                assert one is not None
+                assert {found["metric"][one[2]] for found in server.series(f"query?query={quote(one[1])}")}
+            time.sleep(2)
+            exporter.update(running("bfq"))
+            until(
+                lambda: (
+                    server.ask(
+                        annotations["Levels"] + ' and on(iotrial_level) iotrial_level{iotrial_level="bfq"}'
+                    )
+                    == 1
+                )
+            )
+            time.sleep(2)
+            spans = (
+                f"query_range?query={quote(annotations['Levels'])}&start={began}&end={time.time()}&step=0.5"
+            )
+            times = {
+                one["metric"]["iotrial_level"]: [float(at) for at, value in one["values"] if float(value) > 0]
+                for one in server.series(spans)
+            }
+            assert set(times) == {"none", "bfq"}
+            assert max(times["none"]) < min(times["bfq"])
         finally:
             server.end()

@@ -53,7 +53,7 @@ def test_every_command_in_the_documentation_is_understood(page: str, words: list
         done = iotrial("plan", *rest)
         assert done.returncode == 2
         assert "--device /dev/sdx" in done.stderr or "needs root" in done.stderr
-    elif verb in ("doctor", "serve", "fleet") or {"--pilot", "--rehearse"} & set(
+    elif verb in ("ci", "doctor", "serve", "fleet") or {"--pilot", "--rehearse"} & set(
         rest
     ):  # understood, without being done
         done = iotrial(verb, *rest, "--help")
@@ -80,9 +80,8 @@ def test_every_command_in_the_documentation_is_understood(page: str, words: list
 def test_every_option_in_a_workflow_is_one_of_its_verb(page: str, text: str) -> None:
     folded = re.sub(r">\n\s+", "", text)
     commands = re.findall(r"run: (iotrial .*(?:\n +--.*)*)", folded)
-    commands += [
-        f"iotrial run {options}" for options in re.findall(r"arguments: (.*)", text)
-    ]  # of action.yml
+    verb = "run" if "study:" in text else "ci"  # of action.yml
+    commands += [f"iotrial {verb} {options}" for options in re.findall(r"arguments: (.*)", text)]
     assert commands
     for command in commands:
         done = iotrial(*shlex.split(command)[1:], "--help")  # an option that is none is refused all the same

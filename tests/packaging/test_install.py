@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -290,35 +291,41 @@ def steps_of(action: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, str]
         yield step["run"], step.get("env", {})
 
 
-def act(folder: Path, inputs: Mapping[str, str]) -> tuple[int, Mapping[str, str], str]:
+def act(
+    folder: Path, inputs: Mapping[str, str], *, action: Path = ROOT, workspace: Path | None = None
+) -> tuple[int, Mapping[str, str], str]:
     """Run the steps of action.yml as GitHub does. Return exit status, outputs and the job's summary."""
-    action = yaml.safe_load((ROOT / "action.yml").read_text())
-    assert action["runs"]["using"] == "composite"
-    assert set(inputs) <= set(action["inputs"])
-    values = {name: inputs.get(name, given.get("default", "")) for name, given in action["inputs"].items()}
+    declared = yaml.safe_load((action / "action.yml").read_text())
+    assert declared["runs"]["using"] == "composite"
+    assert set(inputs) <= set(declared["inputs"])
+    values = {name: inputs.get(name, given.get("default", "")) for name, given in declared["inputs"].items()}
     folder.mkdir()
     output, summary = folder / "output", folder / "summary.md"
     output.touch()
     summary.write_text("An earlier step's summary.\n")
     env = {
         **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
-        "GITHUB_ACTION_PATH": str(ROOT), "GITHUB_OUTPUT": str(output), "GITHUB_STEP_SUMMARY": str(summary),
+        "GITHUB_ACTION_PATH": str(action), "GITHUB_OUTPUT": str(output), "GITHUB_STEP_SUMMARY": str(summary),
         "RUNNER_TEMP": str(folder), "CI": "true",
     }  # fmt: skip
     status = 0
-    for script, variables in steps_of(action):
+    for script, variables in steps_of(declared):
         given = {}
         for name, expression in variables.items():
             key = expression.removeprefix("${{ inputs.").removesuffix(" }}")
             given[name] = values[key]
-        # "shell: bash" is this command line.
-        status = run(
-            "bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script, env={**env, **given}, cwd=folder, check=False
-        ).returncode  # fmt: skip
+        status = in_bash(script, {**env, **given}, workspace or folder).returncode
         if status:
             break
     outputs = dict(line.split("=", 1) for line in output.read_text().splitlines())
     return status, outputs, summary.read_text()
+
+
+def in_bash(script: str, env: Mapping[str, str], cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a step's script: "shell: bash" is this command line."""
+    return run(
+        "bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script, env=env, cwd=cwd, check=False
+    )
 
 
 STUDY = """
@@ -375,17 +382,102 @@ def test_the_action_takes_inputs_as_data(wheel: Path, folder: Path, monkeypatch:
     assert not list((folder / "hostile").rglob("caught"))
 
 
-def test_the_example_workflow_gives_the_action_only_inputs_that_it_has() -> None:
-    action = yaml.safe_load((ROOT / "action.yml").read_text())
+#: a suite that makes up its times, in percent of about 1000 ns
+BENCH = """\
+#!/bin/bash
+echo '{"context": {}, "benchmarks": [{"name": "copy", "run_name": "copy", "run_type": "iteration", "time_unit": "ns",'
+echo '"real_time": '$(( PERCENT * (1000 + RANDOM % 10) / 100 ))'}]}'
+"""
+MAKEFILE = "bench: bench.sh\n\tinstall -m 755 bench.sh bench\n"
+
+
+def pull_request(folder: Path, percent: int) -> tuple[Path, str]:
+    """Make a repository with the action copied into it; return it and the commit below that of the pull request."""
+    origin = folder / "origin"
+    (origin / ".github/actions/iotrial").mkdir(parents=True)
+    shutil.copy(ROOT / "action.yml", origin / ".github/actions/iotrial")
+    (origin / "Makefile").write_text(MAKEFILE)
+    git = ("git", "-C", origin, "-c", "user.name=a", "-c", "user.email=a@example.org")
+    run("git", "init", "-q", "-b", "main", origin)
+    for part in (100, percent):
+        (origin / "bench.sh").write_text(BENCH.replace("PERCENT", str(part)))
+        run(*git, "add", "-A")
+        run(*git, "commit", "-q", "--allow-empty", "-m", str(part))
+    return origin, run(*git, "rev-parse", "HEAD~1").stdout.strip()
+
+
+def run_workflow(folder: Path, origin: Path, base: str) -> tuple[int, dict[str, str], list[str]]:
+    """Run the example workflow on a pull request, as far as it can be run here.
+
+    Return the status of the job, the values of expressions after the action, and the files that would be uploaded.
+    """
     workflow = yaml.safe_load((ROOT / "docs/examples/github-workflow.yml").read_text())
-    steps = workflow["jobs"]["trial"]["steps"]
-    step = next(one for one in steps if "iotrial" in one.get("uses", ""))
-    assert set(step["with"]) <= set(action["inputs"])
-    required = {name for name, given in action["inputs"].items() if given.get("required")}
-    assert required <= set(step["with"])
-    upload = next(one for one in steps if "upload-artifact" in one.get("uses", ""))
-    used = upload["with"]["path"].removeprefix("${{ steps.trial.outputs.").removesuffix(" }}")
-    assert used in action["outputs"]
+    (job,) = workflow["jobs"].values()
+    workspace = folder / "workspace"
+    workspace.mkdir()
+    values = {"github.event.pull_request.base.sha": base}
+    uploaded: list[str] = []
+    status = 0
+
+    def filled(text: str) -> str:
+        """Fill in expressions; KeyError for one that a pull request does not have."""
+        return re.sub(r"\$\{\{ (\S+) \}\}", lambda found: values[found[1]], text)
+
+    for step in job["steps"]:
+        uses, given = (
+            step.get("uses", ""),
+            {name: filled(text) for name, text in step.get("with", {}).items()},
+        )
+        if uses.startswith("actions/upload-artifact@"):
+            always, _, wanted = step["if"].partition(" && ")
+            assert always == "always()"
+            uploaded = given["path"].split() if values[wanted] else []
+        elif status:
+            continue
+        elif uses.startswith("actions/checkout@"):
+            place = workspace / given["path"]
+            run("git", "clone", "-q", origin, place)
+            run("git", "-C", place, "checkout", "-q", given.get("ref", "main"))
+        elif uses.startswith("./"):
+            status, outputs, summary = act(
+                folder / "runner", given, action=workspace / uses, workspace=workspace
+            )
+            declared = yaml.safe_load((workspace / uses / "action.yml").read_text())["outputs"]
+            values |= {f"steps.{step['id']}.outputs.{name}": outputs.get(name, "") for name in declared}
+            values["summary"] = summary
+        else:
+            status = in_bash(step["run"], os.environ, workspace).returncode
+    return status, values, uploaded
+
+
+@pytest.mark.parametrize(("percent", "status", "answer"), [(110, 4, "slower"), (100, 0, "as fast")])
+def test_the_example_workflow_fails_a_pull_request_that_is_slower_and_passes_one_that_is_not(
+    wheel: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, percent: int, status: int, answer: str
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
+    own = folder / f"job-{percent}"
+    own.mkdir()
+    ended, values, uploaded = run_workflow(own, *pull_request(own, percent))
+    assert ended == status, values
+    assert values["steps.iotrial.outputs.status"] == str(status)
+    summary = values["summary"]
+    assert summary.startswith("An earlier step's summary.\n")
+    assert re.search(rf"\| copy \|.*\| {answer} \|", summary)
+    assert [Path(file).name for file in uploaded] == ["trial.iotrial", "iotrial-junit.xml"]
+    assert all(Path(file).stat().st_size > 100 for file in uploaded)
+
+
+def test_no_answer_passes_with_a_warning_unless_it_is_to_fail(
+    wheel: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
+    inputs = {"base": "true", "head": "true", "arguments": "--blocks 1", "version": str(wheel)}
+    passed, outputs, summary = act(folder / "open", inputs)
+    assert (passed, outputs["status"]) == (0, "6")
+    assert "No answer" in summary
+    assert act(folder / "strict", {**inputs, "fail-if": "slower inconclusive"})[0] == 6
 
 
 def test_the_container_installs_the_programs_that_set_up_installs() -> None:

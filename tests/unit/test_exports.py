@@ -10,6 +10,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -92,13 +93,73 @@ def test_parquet_holds_the_same_with_types(lossy: Document) -> None:
     assert types["value"] == "double"
     assert types["counts"] == "bool"
     assert types["factor.mode"] == "string"
-    assert json.loads(table.schema.metadata[b"iotrial.trial"])["id"] == lossy.trial.header.id
+    header = lossy.trial.header
+    facts = json.loads(table.schema.metadata[b"iotrial.trial"])
+    assert (facts["id"], facts["version"]) == (header.id, header.version)
+    assert (facts["host"], facts["lab_settings"]) == (header.host, header.lab)
     frame = table.to_pandas()
     read = pandas.read_csv(io.BytesIO(exported(lossy, "csv")), dtype={"arm": str, "factor.mode": str})
     assert list(frame.columns) == list(read.columns)
     for name in frame.columns:
         both = zip(frame[name], read[name], strict=True)
         assert all(a == b or (pandas.isna(a) and pandas.isna(b)) for a, b in both), name
+
+
+def test_a_crate_is_read_by_the_library_of_its_format_with_every_fact_of_the_machine(
+    lossy: Document, tmp_path: Path
+) -> None:
+    library = pytest.importorskip("rocrate.rocrate")
+    header = replace(
+        lossy.trial.header,
+        host={"kernel": "6.18.0", "firmware": "SeaBIOS 1.16", "probe": {"version": "0.1.0"}},
+        lab={
+            "kind": "in-place",
+            "hardware": {"nvme0n1": {"model": "Some Disk", "firmware": "2B2Q"}},
+            "used": {"lab": 0.635},
+        },
+    )
+    made = replace(lossy, data=replace(lossy.data, trial=replace(lossy.trial, header=header)))
+    file = tmp_path / "trial.crate.zip"
+    file.write_bytes(exported(made, "rocrate"))
+    crate = library.ROCrate(file)
+    assert str(crate.version) == "1.1"
+    assert {one.id for one in crate.data_entities} == {"runs.csv", "report.json", "report.html", "study.toml"}
+    assert crate.root_dataset["license"].id == "#license"
+    assert crate.root_dataset["identifier"] == header.id
+    facts = {one["name"]: one["value"] for one in crate.get("#machine")["additionalProperty"]}
+    assert facts == {
+        "kernel": "6.18.0",
+        "firmware": "SeaBIOS 1.16",
+        "probe version": "0.1.0",
+        "kind": "in-place",
+        "hardware nvme0n1 model": "Some Disk",
+        "hardware nvme0n1 firmware": "2B2Q",
+        "used lab": "0.635",
+    }
+    action = crate.get("#trial")
+    assert action.type == "CreateAction"
+    assert (action["instrument"].id, action["instrument"]["softwareVersion"]) == ("#iotrial", header.version)
+    assert action["startTime"] == "2026-03-01T09:00:00+00:00"  # it began at 10:00 in UTC+1 and took 151 s
+    assert action["endTime"] == "2026-03-01T09:02:31+00:00"
+    with zipfile.ZipFile(file) as parts:
+        assert parts.read("runs.csv") == exported(made, "csv")
+        assert parts.read("study.toml").decode() == header.study.text
+        jsonschema.validate(
+            json.loads(parts.read("report.json")),
+            json.loads((ROOT / "schemas" / "report.schema.json").read_text()),
+        )
+        graph = json.loads(parts.read("ro-crate-metadata.json"))["@graph"]
+    # every reference is to something that the crate describes
+    ids = {one["@id"] for one in graph}
+    refers = {
+        part["@id"]
+        for one in graph
+        for value in one.values()
+        for part in (value if isinstance(value, list) else [value])
+        if isinstance(part, dict)
+    }
+    assert refers - ids == {"https://w3id.org/ro/crate/1.1"}
+    assert exported(made, "rocrate") == file.read_bytes()
 
 
 def test_json_is_the_report(lossy: Document) -> None:

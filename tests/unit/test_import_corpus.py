@@ -59,7 +59,6 @@ REFUSED = {
     "own-kbench.txt": ("kbench", "--output-format=json"),
     "own-elbencho.txt": ("elbencho", "--csvfile"),
     "own-benchstat.txt": ("benchstat", "go test -bench"),
-    "own-criterion.txt": ("criterion", "raw.csv"),
     "own-criterion-raw.csv": ("criterion", "iteration_count"),
     "own-google-benchmark.csv": ("google-benchmark", "--benchmark_format=json"),
     "own-wrk.txt": ("wrk", "table"),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import http.client
+import json
 import math
+import re
 import socket
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -51,6 +54,7 @@ RUNNING = Running(
 )
 
 
+DASHBOARD = Path(__file__).parents[2] / "docs/examples/grafana-live.json"
 ACCEPT = "application/openmetrics-text;version=1.0.0"
 
 
@@ -155,3 +159,23 @@ def test_all_names_are_of_this_program_and_each_family_stands_once() -> None:
     names = [family.name for family in text_string_to_metric_families(openmetrics(RUNNING))]
     assert all(name.startswith("iotrial_") for name in names)
     assert all(one != other for one, other in pairwise(sorted(names)))
+
+
+def test_the_dashboard_shows_all_that_is_exposed_and_nothing_else() -> None:
+    dashboard = json.loads(DASHBOARD.read_text())
+    annotations, variables = dashboard["annotations"]["list"], dashboard["templating"]["list"]
+    texts = [one["expr"] for panel in dashboard["panels"] for one in panel["targets"]]
+    texts += [one["expr"] for one in annotations] + [one["query"] for one in variables]
+    # labels of state and level have the names of their families
+    used = {name for text in texts for name in re.findall(r"iotrial_\w+", text)}
+    running = replace(RUNNING, metrics=[replace(RUNNING.metrics[0], high={"bfq": 1.2})])
+    exposed = {
+        sample.name
+        for family in text_string_to_metric_families(openmetrics(running))
+        for sample in family.samples
+    }
+    assert used == exposed
+    declared = {one["name"] for one in variables}
+    named = {name for text in [*texts, json.dumps(dashboard)] for name in re.findall(r"\$\{?(\w+)", text)}
+    assert named == declared
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])

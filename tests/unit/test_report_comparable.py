@@ -16,7 +16,7 @@ from iotrial.report.conditions import Conditions
 from iotrial.report.document import OTHER_CLAIMS, Document
 from iotrial.report.opening import packed_document
 from iotrial.report.render import print_report
-from iotrial.runner.same_disk import Machine, kind_of_disk
+from iotrial.runner.same_disk import Machine, hardware_of, kind_of_disk
 from iotrial.stats.model import Effect, Verdict
 from iotrial.study import catalogue
 from iotrial.study.model import Claim, LinkSpec, Role
@@ -314,3 +314,27 @@ def test_the_kernel_says_whether_a_disk_turns(tmp_path: Path) -> None:
     machine = Machine(sys=tmp_path)
     found = [kind_of_disk(disk, machine) for disk in ("sda", "nvme0n1", "odd", "0:42")]
     assert found == ["rotating", "solid-state", None, None]
+
+
+def test_model_and_firmware_of_a_disk_are_those_that_the_kernel_has_and_no_serial_number(
+    tmp_path: Path,
+) -> None:
+    files = {
+        "nvme0n1": {"model": "Some  NVMe \n", "firmware_rev": "2B2QEXE7\n", "serial": "S123"},
+        "sda": {"model": "DISK", "rev": "CC43\n", "wwid": "naa.5000"},
+        "mmcblk0": {"name": "SD32G", "fwrev": "0x1"},
+        "vda": {"vendor": "0x1af4"},
+    }
+    for disk, contents in files.items():
+        folder = tmp_path / "block" / disk / "device"
+        folder.mkdir(parents=True)
+        for name, text in contents.items():
+            (folder / name).write_text(text)
+    found = {disk: hardware_of(disk, Machine(sys=tmp_path)) for disk in (*files, "0:42")}
+    assert found == {
+        "nvme0n1": {"model": "Some NVMe", "firmware": "2B2QEXE7"},
+        "sda": {"model": "DISK", "firmware": "CC43"},
+        "mmcblk0": {"model": "SD32G", "firmware": "0x1"},
+        "vda": {},
+        "0:42": {},
+    }

@@ -125,8 +125,9 @@ def test_a_failed_command_has_failed_for_that_and_its_output_is_not_looked_for()
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({}, "either json or regex, found neither"),
-        ({"json": "a", "regex": "(a)"}, "either json or regex, found both"),
+        ({}, "one of json, regex and benchmark, found none"),
+        ({"json": "a", "regex": "(a)"}, "one of json, regex and benchmark, found json and regex"),
+        ({"benchmark": "b", "unit": "ms"}, "a ratio in s"),
         ({"regex": "a"}, "expected one group"),
         ({"regex": "(a)(b)"}, "expected one group"),
         ({"regex": "(a"}, "not a regular expression"),

@@ -34,6 +34,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "live": ("Try settings under a service in use.", ""),
         "powercut": ("Cut a service's power: does it keep what it acknowledged?", ""),
         "ack": ("Print a line for powercut, in a client that is a shell script.", ""),
+        "ci": ("Compare two builds of a program, for a CI job.", ""),
         "run": ("Run a study on this machine.", "iotrial run mount/atime --time 5m"),
         "plan": ("Show what a run would do and change.", "iotrial plan mount/atime"),
         "record": ("Record the file operations of a command or a process.", ""),

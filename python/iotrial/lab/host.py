@@ -6,7 +6,7 @@ from iotrial.lab.target import Target
 
 
 def facts(target: Target) -> dict[str, object]:
-    """Return kernel, processor, memory, swap, distribution, virtualisation and clock of a target, as far as known."""
+    """Return kernel, processor, memory, swap, distribution, firmware, virtualisation and clock, as far as known."""
     found: dict[str, object] = {
         "kernel": target.read("/proc/sys/kernel/osrelease"),
         "machine": target.name,
@@ -28,6 +28,9 @@ def facts(target: Target) -> dict[str, object]:
     for line in (target.read_or_none("/etc/os-release") or "").splitlines():
         if line.startswith("PRETTY_NAME="):
             found["system"] = line.partition("=")[2].strip('"')
+    firmware = [target.read_or_none(f"/sys/class/dmi/id/{name}") for name in ("bios_vendor", "bios_version")]
+    if any(firmware):
+        found["firmware"] = " ".join(filter(None, firmware))
     source = target.read_or_none("/sys/devices/system/clocksource/clocksource0/current_clocksource")
     if source:
         found["clock_source"] = source

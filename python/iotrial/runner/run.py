@@ -276,9 +276,8 @@ class Runner:
                 )
             if wrong is not None:
                 return Outcome(failure=wrong)
-            answer = self._measure(
-                context, workload, self._control_slowdown if run.arm.stretched else 0.0, state
-            )
+            slowdown = self._control_slowdown if run.arm.stretched else 0.0
+            answer = self._measure(context, workload, slowdown, state)
             with self._time.part(Part.START):
                 end_mkfs(context, workload.work, settings, answer)
                 self._aside(context, workload, workload.work.after())
@@ -294,7 +293,7 @@ class Runner:
             health.check(place, error.message)
             return Outcome(failure=error.message)
         declared = {response.name for response in self._session.plan.responses(workload.name)}
-        known = self._job_builder.job_context(context, workload)
+        known = replace(self._job_builder.job_context(context, workload), slowdown=slowdown)
         seen = self._seen.get(workload.name)
         outcome = outcome_of(
             answer,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +47,30 @@ def disk_kinds(resolved: Resolved, folder: str) -> dict[str, dict[str, str | Non
     """Return the disks under each place, each "rotating", "solid-state" or None if the kernel does not say."""
     found = {_name(site): sorted(_disks(site, folder)) for site in resolved.sites}
     return {place: {disk: kind_of_disk(disk) for disk in disks} for place, disks in found.items() if disks}
+
+
+def disk_hardware(
+    resolved: Resolved, folder: str, machine: Machine | None = None
+) -> dict[str, dict[str, str]]:
+    """Return model and firmware of each disk under a place, as far as the kernel knows them."""
+    disks = sorted({disk for site in resolved.sites for disk in _disks(site, folder)})
+    return {disk: known for disk in disks if (known := hardware_of(disk, machine))}
+
+
+def used_shares(resolved: Resolved, folder: str) -> dict[str, float]:
+    """Return the share of each place's file system that is in use; that of the folder that holds it, for images.
+
+    A disk that has been named as a whole has none. Rounded to a thousandth.
+    """
+    found = {}
+    for site in resolved.sites:
+        if site.where.consent is None and site.disk is None:
+            with suppress(OSError):
+                status = os.statvfs(site.where.folder or folder)
+                found[_name(site)] = (
+                    round(1.0 - status.f_bfree / status.f_blocks, 3) if status.f_blocks else 0.0
+                )
+    return found
 
 
 def _name(site: Site) -> str:
@@ -103,6 +128,24 @@ def kind_of_disk(disk: str, machine: Machine | None = None) -> str | None:
     machine = machine or Machine()
     words = {"1": "rotating", "0": "solid-state"}
     return words.get((_read(machine.sys / "block" / disk / "queue" / "rotational") or "").strip())
+
+
+#: where the kernel has them, below the disk's folder in sysfs: NVMe; SCSI and ATA; MMC
+_HARDWARE = {
+    "model": ("device/model", "device/name"),
+    "firmware": ("device/firmware_rev", "device/rev", "device/fwrev"),
+}
+
+
+def hardware_of(disk: str, machine: Machine | None = None) -> dict[str, str]:
+    """Return ``model`` and ``firmware`` of a disk by its kernel name, as far as the kernel knows them; no serial number."""
+    disk_folder = (machine or Machine()).sys / "block" / disk.replace("/", "!")
+    found = {}
+    for name, files in _HARDWARE.items():
+        texts = (" ".join((_read(disk_folder / file) or "").split()) for file in files)
+        if text := next(filter(None, texts), ""):
+            found[name] = text
+    return found
 
 
 def shared(

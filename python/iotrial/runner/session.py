@@ -58,7 +58,7 @@ from iotrial.runner.guest import MachineSpec, clock_ahead_ns, guest_spec, own_bo
 from iotrial.runner.guests import Guests
 from iotrial.runner.places import FILESYSTEM, FOLDERS, Site
 from iotrial.runner.resolve import KnobSetting, Resolved
-from iotrial.runner.same_disk import disk_kinds, sharing
+from iotrial.runner.same_disk import disk_hardware, disk_kinds, sharing, used_shares
 from iotrial.runner.sampling import Sampler
 from iotrial.runner.settings import Settings
 from iotrial.runner.signals import Stopped
@@ -589,6 +589,8 @@ class Session:
             **({"guest": dict(self._guest.facts())} if self._guest is not None else {}),
             **({"shared": together} if together else {}),
             **({"disks": kinds} if (kinds := disk_kinds(self.resolved, self.folder)) else {}),
+            **({"hardware": known} if (known := disk_hardware(self.resolved, self.folder)) else {}),
+            **({"used": shares} if (shares := used_shares(self.resolved, self.folder)) else {}),
         }
 
 

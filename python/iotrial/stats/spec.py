@@ -96,7 +96,7 @@ class Spec:
             whole_plots=plan.whole_plots,
             copied_plot=plan.whole_plots and not plan.control_columns,
             after_itself=plan.after_itself and plan.controls and not plan.whole_plots,
-            stretched_each=frozenset(w.name for w in study.workloads if w.work.stretches_each),
+            stretched_each=frozenset(w.name for w in study.workloads if w.work.stretches_each()),
             precise=options.get("precise") is True,
             budget=DeclaredBudget.of(options),
             race_against=plan.reference.name if study.design.kind is DesignKind.RACE else None,

@@ -321,8 +321,8 @@ SHORTEST_SAMPLE_S, LONGEST_SAMPLE_S = 0.01, 60.0
 SamplePeriod = Annotated[Duration, Meta(ge=SHORTEST_SAMPLE_S, le=LONGEST_SAMPLE_S)]
 CutPoints = Annotated[int, Meta(ge=1, le=100_000)]
 
-#: the names of studies that ``iotrial try``, ``best`` and ``live`` make begin with these
-QUICK, BEST, LIVE = "try/", "best/", "live/"
+#: the names of studies that ``iotrial try``, ``best``, ``live`` and ``ci`` make begin with these
+QUICK, BEST, LIVE, BUILDS = OWN = "try/", "best/", "live/", "ci/"
 
 
 class Study(Struct, frozen=True):
@@ -367,7 +367,7 @@ class Study(Struct, frozen=True):
     @property
     def quick(self) -> bool:
         """Whether the study comes from ``iotrial try`` or its kin: one question, typed by this user on the command line."""
-        return self.trusted and self.name.startswith((QUICK, BEST, LIVE))
+        return self.trusted and self.name.startswith(OWN)
 
     @property
     def in_windows(self) -> bool:

@@ -195,6 +195,8 @@ class JobContext:
     lab: LabContext | None = None
     folders: Mapping[str, str] = field(default_factory=dict)
     mkfs: tuple[str, ...] = ()
+    #: by how much this run is to be slowed down, .1 for 10 %; 0 for all but those of a positive control
+    slowdown: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,8 +280,6 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
     input_files: ClassVar[Mapping[str, tuple[str, str]]] = {}
     #: what to use instead, if the kind can only be read from stored trials
     gone: ClassVar[str] = ""
-    #: the known slowdown is injected into each of its times, so that each primary one has a positive control
-    stretches_each: ClassVar[bool] = False
     #: what the responses are into which the slowdown cannot be injected
     unstretchable: ClassVar[str] = "what the program reports"
 
@@ -358,6 +358,10 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
     def responses(self) -> tuple[ResponseSpec, ...]:
         """Return what a run measures, the default primary response first."""
         raise NotImplementedError
+
+    def stretches_each(self) -> bool:
+        """Return whether the known slowdown is injected into each of its times: each primary one has a positive control."""
+        return False
 
     def default_cache(self) -> str | None:
         """Return the cache state of a run if the study names none."""

@@ -71,7 +71,6 @@ class MatrixWork(Work, frozen=True, kw_only=True):
         *CPU_RESPONSES,
         *_DEVICE,
     )
-    stretches_each = True
     verb = "matrix"
     own_file = True
 
@@ -143,6 +142,9 @@ class MatrixWork(Work, frozen=True, kw_only=True):
                 f"a record of {format_bytes(self.record_size_bytes)} in a file of {format_bytes(self.file_size_bytes)}",
                 "record_size",
             )
+
+    def stretches_each(self) -> bool:
+        return True
 
     def responses(self) -> tuple[ResponseSpec, ...]:
         times = (time_response(response_of(test), f"time of the test {test}") for test in self.tests)

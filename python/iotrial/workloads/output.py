@@ -114,6 +114,13 @@ class Output(Struct, frozen=True, kw_only=True):
         ),
         formed(Form("text", check=_regex)),
     ] = ""
+    benchmark: Annotated[
+        Line,
+        Meta(
+            description="instead of `json`: the name of a benchmark in what criterion, google-benchmark, pytest-benchmark, "
+            "`go test -bench` or hyperfine printed or wrote; its time in seconds"
+        ),
+    ] = ""
     take: Annotated[
         Literal["only", "first", "last", "sum", "mean", "median", "p90", "p99", "min", "max", "count"],
         Meta(description="how several values become one; `only` allows a single one"),
@@ -144,9 +151,16 @@ class Output(Struct, frozen=True, kw_only=True):
 
     def check(self, steps: Sequence[str]) -> None:
         """Check the output against the steps of its workload. Raises Problem."""
-        if bool(self.json) == bool(self.regex):
-            found = "both" if self.json else "neither"
-            raise Problem(f'output "{self.name}" has either json or regex, found {found}')
+        given = [one for one in ("json", "regex", "benchmark") if getattr(self, one)]
+        if len(given) != 1:
+            found = " and ".join(given) or "none"
+            raise Problem(f'output "{self.name}" has one of json, regex and benchmark, found {found}')
+        if self.benchmark and (self.fact or self.unit != "s" or self.scale is not Scale.LOG):
+            raise Problem(
+                f'output "{self.name}": the time of a benchmark is a ratio in s, and no fact',
+                "benchmark",
+                hint='write unit = "s", without scale',
+            )
         if self.fact and self.take not in ("only", "first", "last"):
             raise Problem(f'output "{self.name}": a fact is a word, and cannot have {self.take}', "take")
         if self.step is not None and self.step not in steps:
@@ -163,13 +177,17 @@ class Output(Struct, frozen=True, kw_only=True):
 
     @property
     def spec(self) -> ResponseSpec:
-        """The response that this output defines."""
+        """The response that this output defines. The injected slowdown can only be given to the times of benchmarks."""
         unit, _ = _UNITS.get(self.unit, (self.unit, 1.0))
         usual = Better.LOWER if unit == "s" else Better.HIGHER if unit.endswith("/s") else Better.NONE
         where = f"{self.json} of the JSON" if self.json else f"what {self.regex} finds"
+        if self.benchmark:
+            where = f"the time of {self.benchmark}"
         taken = "" if self.take == "only" else f"{self.take} of "
         text = f"{taken}{where} in {self.source}"
-        return ResponseSpec(self.name, unit, self.scale, self.better or usual, text, stretchable=False)
+        return ResponseSpec(
+            self.name, unit, self.scale, self.better or usual, text, stretchable=bool(self.benchmark)
+        )
 
 
 def fields_of(outputs: Sequence[Output]) -> dict[str, object]:
@@ -220,8 +238,21 @@ def _text(output: Output, answer: Mapping[str, Any]) -> str:
 
 
 def _values(output: Output, text: str) -> list[Any]:
-    if output.regex:
-        found: list[Any] = list(pattern_of(output.regex).each(text))
+    found: list[Any]
+    if output.benchmark:
+        # the importers take time to load, and most commands print no benchmarks
+        from iotrial.audits.benchmarks import benchmark_times
+
+        times = benchmark_times(text)
+        found = list(times.get(output.benchmark, ()))
+        if not found:
+            close = difflib.get_close_matches(output.benchmark, times, n=3, cutoff=0.0)
+            raise _NotThere(
+                f'no benchmark "{escape(output.benchmark)}" in {output.source}',
+                f"similar: {escape(', '.join(close))}",
+            )
+    elif output.regex:
+        found = list(pattern_of(output.regex).each(text))
         if not found and output.take != "count":
             sentence = escape(text.strip()[:80])
             raise _NotThere(f"nothing in {output.source} matches {output.regex}", f"it begins: {sentence}")

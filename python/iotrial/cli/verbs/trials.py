@@ -22,7 +22,7 @@ from iotrial.store import Store
 from iotrial.store.ledger import asked
 from iotrial.store.outline import Outline, outlines
 from iotrial.store.states import TrialState
-from iotrial.study.model import BEST, LIVE, QUICK
+from iotrial.study.model import OWN
 from iotrial.terminal import escape
 from iotrial.tune.account import Account, Standing, in_force
 from iotrial.tune.applied import Records
@@ -67,7 +67,7 @@ class Trials(JsonDocument, frozen=True):
 
 def _named(trial: Outline) -> str:
     """Return the settings and the command of a trial of the user's own, else the name of its study."""
-    own = trial.study.startswith((QUICK, BEST, LIVE)) and trial.title
+    own = trial.study.startswith(OWN) and trial.title
     return escape(elided(trial.title, _LONGEST) if own else trial.study)
 
 

@@ -365,6 +365,12 @@ def cases() -> Iterator[tuple[tuple[str, ...], list[Cell]]]:
     ):
         read = table(name, {2: ("Mean", "ms")}, group=1, split=marks, rows=slice(2, None))
         yield alone(name, [(group.strip("`="), *rest) for group, *rest in read])
+    for name, group, unit in (
+        ("own-criterion.txt", "own-criterion", "µs"),
+        ("criterion-0.5.txt", "criterion-0.5", "ns"),
+    ):
+        middle = re.findall(rf"time: +\[\S+ \S+ (\S+) {unit} ", (HERE / name).read_text())
+        yield alone(name, [(group, "time", unit, (float(value),)) for value in middle])
     suites = json.loads((HERE / "pytest-benchmark.json").read_text())["benchmarks"]
     yield alone(
         "pytest-benchmark.json",
