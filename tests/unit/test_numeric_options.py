@@ -23,6 +23,7 @@ WORDS = {
     "fleet run": (["files/permissions", "--lab", "directory", "--scheduler", "tcp://127.0.0.1:1"], []),
     "plan": (["files/permissions", "--lab", "directory"], []),
     "record": (["-o", "/nowhere/x"], ["--", "true"]),
+    "powercut": (["--dump", "true"], ["--", "true", "{dir}"]),
     "ci": (["--base", "true", "--head", "true"], []),
     "apply": (["1", "--dry-run"], []),
     "meter": (["1", "/nowhere"], []),

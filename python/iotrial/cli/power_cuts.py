@@ -16,7 +16,7 @@ from iotrial.powercut.campaign import HARMED, KINDS, SetupTally
 from iotrial.powercut.counterexample import STATE, Kept, found_lines
 from iotrial.powercut.recover import Outcome
 from iotrial.powercut.states import DISKS
-from iotrial.report.blocks import Block, Column, Facts, Group, Note, Report, Row, Section, Table, Words
+from iotrial.report.blocks import Block, Column, Facts, Group, Note, Report, Row, Table, View, Words
 from iotrial.report.notation import counted
 from iotrial.stats.proportion import Proportion, over_runs, p_of_more
 from iotrial.terminal import escape
@@ -25,6 +25,8 @@ from iotrial.terminal import escape
 _ALPHA = 0.05
 _FEWEST_RUNS = 4
 _MOST_FOUND, _MOST_TOLD = 3, 6
+#: the name of the only setting
+ALONE = "as it is"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +150,10 @@ def report_of(cutting: Cutting) -> Report:
     for tally in cutting.tallies:
         if tally.problem:
             blocks.append(Note(escape(tally.problem), f"{escape(tally.setup.name)} was not examined"))
-        for kind, folder in tally.examples.items():
-            blocks.append(_example(tally, kind, folder))
-    blocks.append(Note(_trust(cutting)))
+    if any(tally.points for tally in cutting.tallies):
+        blocks.append(Note(_trust(cutting)))
+    for tally in cutting.tallies:
+        blocks += [_example(tally, kind, folder) for kind, folder in tally.examples.items()]
     headline, tone = _headline(cutting)
     return Report("Power cuts", headline, tone, tuple(blocks))
 
@@ -201,19 +204,19 @@ def _rate(tally: SetupTally) -> str:
     return f"{rates[len(rates) // 2]:,.0f}" if rates else "–"
 
 
-def _example(tally: SetupTally, kind: str, folder: Path) -> Section:
+def _example(tally: SetupTally, kind: str, folder: Path) -> Facts:
     kept = _kept(folder)
-    title = f"{kind}: {escape(tally.setup.name)}" if tally.setup.name != "as it is" else kind
-    rows = [(name, escape(text)) for name, text in kept.mistakes]
+    name = "" if tally.setup.name == ALONE else f" ({escape(tally.setup.name)})"
     lines = [*map(escape, kept.found[:_MOST_FOUND]), *map(escape, kept.told[:_MOST_TOLD])]
     if len(kept.found) > _MOST_FOUND:
         lines.insert(_MOST_FOUND, f"and {len(kept.found) - _MOST_FOUND:,} others")
     facts = (
-        *(("found" if place == 0 else "", line) for place, line in enumerate(lines)),
-        *rows,
+        (f"{kind}{name}", "the least that shows it:"),
+        *(("", line) for line in lines),
+        *((mistake, escape(text)) for mistake, text in kept.mistakes),
         ("again", f"iotrial powercut --replay {escape(str(folder))}"),
     )
-    return Section(f"The least that shows it, {title}", (Facts(tuple(facts)),))
+    return Facts(facts, View.ALL)
 
 
 def _trust(cutting: Cutting) -> str:

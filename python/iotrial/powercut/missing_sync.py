@@ -273,7 +273,7 @@ def _unsynced(
         yield Suspect(
             "no sync of the folder",
             f"{path} was not synced after {names[-1].text}"
-            + (f" and {len(names) - 1} other changes" if len(names) > 1 else ""),
+            + (f" and {len(names) - 1} more" if len(names) > 1 else ""),
         )
 
 

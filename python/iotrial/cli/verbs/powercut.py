@@ -26,7 +26,7 @@ from iotrial.cli.options import (
     where,
 )
 from iotrial.cli.output import tell
-from iotrial.cli.power_cuts import Cutting, document_of, junit_of, repeated_lines, report_of
+from iotrial.cli.power_cuts import ALONE, Cutting, document_of, junit_of, repeated_lines, report_of
 from iotrial.cli.run_request import quantity_of
 from iotrial.design.keyed import new_seed, seed_from_user
 from iotrial.documents import json_text
@@ -258,7 +258,7 @@ def _setups(
     given = [parameter_of(name, levels) for name, levels in parameters]
     for combination in itertools.product(*(one.values for one in (*varied, *given))):
         pairs = list(zip((*varied, *given), combination, strict=True))
-        name = " ".join(f"{one.name}={level}" for one, level in pairs) or "as it is"
+        name = " ".join(f"{one.name}={level}" for one, level in pairs) or ALONE
         knobs = [(one, level) for one, level in pairs if one in varied]
         changed = [(one, level) for one, level in knobs if level != _DEFAULT]
         kinds = [level for one, level in knobs if one.knob == FilesystemType.name]
