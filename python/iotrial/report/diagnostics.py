@@ -6,8 +6,6 @@ it is, and what the next trial could do better. The thresholds only select words
 
 from __future__ import annotations
 
-import math
-
 from iotrial.report.notation import joined, percent
 from iotrial.stats.model import Diagnostic
 from iotrial.terminal import escape
@@ -73,7 +71,7 @@ def change_sentence(diagnostic: Diagnostic) -> str | None:
         return None
     times = [
         f"after {format_duration(one.at_s)} by "
-        + (f"{math.expm1(one.size):+.1%}" if one.logarithmic else f"{one.size:+.3g}")
+        + (f"{one.ratio - 1.0:+.1%}" if one.ratio is not None else f"{one.difference:+.3g}")
         for one in diagnostic.changes[:_MOST_CHANGES]
     ]
     more = len(diagnostic.changes) - len(times)

@@ -342,7 +342,7 @@ def carry_over_sentences(one: CarryOver) -> Iterator[str]:
     yield escape(in_words(one))
     for other in one.unaffected:
         null = 1.0 if other.scale is Scale.LOG else 0.0
-        size = bracketed(other.ratio, other.low, other.high, null=null)
+        size = bracketed(other.value, other.low, other.high, null=null)
         comparison = f"{named_level(other.factor, other.level)} vs {other.reference}"
         blocks = f"the {counted(other.blocks, 'block')} in which neither run follows {one.factor}={one.level}"
         yield escape(f"{comparison}: {size} in {blocks} (exploratory)")

@@ -381,7 +381,7 @@ def _interactions(rows: Sequence[EffectRow], *, by_cells: bool) -> Iterator[Note
 def _supports(document: Document) -> Iterator[Note]:
     yield from evidence_notes(document)
     for row in document.diagnostics:
-        if row.diagnostic.changes and (sentence := change_sentence(row.diagnostic)):
+        if row.finding.changes and (sentence := change_sentence(row.finding)):
             where = f"{row.condition.text}: " if row.condition.text else ""
             yield Note(f"{where}{sentence}", "Change", view=View.FULL)
     for within in changes_within(document.data, document.conditions)[:_MOST_ON_SCREEN]:
@@ -510,12 +510,12 @@ def _controls(document: Document) -> Iterator[Section]:
     columns = ("~condition", "control", ">put in", "~found", ">blocks", "")
     rows = []
     for row in document.controls:
-        control = row.control
+        control = row.finding
         state = (
             Words("failed", "failed", badge=True)
             if not control.passed
-            else Words(row.standing, "mixed", badge=True)
-            if row.standing
+            else Words(control.standing, "mixed", badge=True)
+            if control.standing
             else Words("passed", "confirmed", badge=True)
         )
         kind = "identical copy" if control.kind == "negative" else "slowed copy"
@@ -526,21 +526,21 @@ def _controls(document: Document) -> Iterator[Section]:
     if document.carry_over:
         carried = []
         for one in document.carry_over:
-            texts = [f"{capitalised(text)}." for text in (one.sentence, *one.unaffected)]
-            passed = one.carry_over.passed
+            texts = [f"{capitalised(text)}." for text in one.sentences]
+            passed = one.finding.passed
             state = Words("passed" if passed else "failed", "confirmed" if passed else "failed", badge=True)
-            if passed and one.carry_over.held:
+            if passed and one.finding.held:
                 state = Words("suspected", "mixed", badge=True)
-            elif passed and not one.carry_over.blocks:
+            elif passed and not one.finding.blocks:
                 state = Words("too few blocks", "mixed", badge=True)
-            before = one.carry_over.wash_in
+            before = one.finding.wash_in
             wash_in = "none" if before is None else f"{before.runs} x {before.before}"
-            carried.append((one.condition.text, " ".join(texts), str(one.carry_over.blocks), wash_in, state))
+            carried.append((one.condition.text, " ".join(texts), str(one.finding.blocks), wash_in, state))
         names = ("~condition", "~found", ">blocks", "wash-in", "")
         blocks.append(table(names, carried, title="Carry-over: does a run depend on the one before?"))
     lede = _CONTROLS_LEDE if document.controls else _NO_CONTROLS
     failed = not document.valid
-    suspected = any(one.carry_over.held for one in document.carry_over)
+    suspected = any(one.finding.held for one in document.carry_over)
     # a sentence below the effects says so of controls that have not failed
     view = View.LONG if failed or suspected or not rows else View.PAGE
     blocks = blocks or [Note(_NO_CONTROLS, view=View.FULL)]
@@ -595,7 +595,7 @@ def _diagnostics(document: Document) -> Iterator[Section]:
     few = len(document.diagnostics) <= 2
     blocks = tuple(
         Section(
-            f"{row.condition.text}, {spoken(row.diagnostic.response)} ({row.diagnostic.blocks} blocks)",
+            f"{row.condition.text}, {spoken(row.finding.response)} ({row.finding.blocks} blocks)",
             tuple(Note(sentence, view=View.PAGE) for sentence in row.sentences),
             folded=True,
             open=few,
