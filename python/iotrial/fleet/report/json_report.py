@@ -11,52 +11,36 @@ from iotrial.documents import (
     RATIO_OR_DIFFERENCE,
     JsonDocument,
     JsonObject,
-    Labels,
     Size,
     has_fields_of,
     plain,
 )
 from iotrial.fleet.report.words import claims, details, headline
+from iotrial.fleet.summary import HostTrial
 from iotrial.fleet.verdict import FleetComparison, FleetReport, HostRow, on_scale
 from iotrial.stats.fleet import model
 from iotrial.stats.model import Conclusion, Effect, Finding, Verdict
 from iotrial.store.states import TrialState
 
 
-class FleetFacts(JsonObject, frozen=True):
+@has_fields_of(FleetReport, without="comparisons shared risks")
+class FleetFacts(JsonObject, frozen=True, kw_only=True):
     """The fleet as a whole."""
 
-    id: str
-    study: str
-    question: str
-    alpha: float
-    margin: float
     hosts: int
     running: Annotated[int, Meta(description="Hosts that have not ended: the mean is not final.")]
-    replaced: Annotated[
-        tuple[int, ...],
-        Meta(
-            description="Numbers of trials that do not count, since their host has a newer one in this fleet."
-        ),
-    ]
 
 
-class Host(JsonObject, frozen=True):
+@has_fields_of(
+    HostTrial, without="number study question alpha margin reason invalid controlled effects risks"
+)
+class Host(JsonObject, frozen=True, kw_only=True):
     """One host and its trial."""
 
-    host: str
     trial: Annotated[int, Meta(description="Its number, for iotrial report.")]
-    id: str
-    state: TrialState
-    started: str
-    duration_s: float
-    blocks: int
-    void: int
     valid: bool
     invalid_reasons: tuple[str, ...]
-    problem: Annotated[str | None, Meta(description="Why the trial cannot be read.")]
     controls: bool
-    properties: Labels
 
 
 @has_fields_of(model.Mean, without="hosts error")
