@@ -27,7 +27,7 @@ from iotrial.report.durability import DurabilityRow, durability_rows, measured_r
 from iotrial.report.evidence import EvidenceRow, TypicalValues, gather, gather_by_level
 from iotrial.report.facts import FactTable, facts_of
 from iotrial.report.fidelity import Fidelity, fidelities
-from iotrial.report.findings import arms_are_rows
+from iotrial.report.findings import arms_are_rows, is_screen
 from iotrial.report.interactions import Adjusted, Split, adjust
 from iotrial.report.matrices import Matrix, matrices_of
 from iotrial.report.notation import counted, day_and_time, joined, percent
@@ -432,7 +432,8 @@ def _rows(data: TrialData, design: Design | None) -> Iterator[tuple[str, str]]:
     study = header.study
     if design is not None and len(study.treatment_factors) > 1:
         yield from design_rows(design)
-    for factor in study.treatment_factors:
+    # a table of many effects names both levels of each
+    for factor in () if is_screen(study) else study.treatment_factors:
         yield f"Varied: {escape(factor.name)}", f"{_labels(factor)} (reference: {escape(factor.reference)})"
     for factor in study.condition_factors:
         yield f"Condition: {escape(factor.name)}", _labels(factor)

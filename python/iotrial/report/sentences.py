@@ -479,7 +479,9 @@ def _supports(
     if is_invalid(trial, analysis):
         yield from map(Note, reason_sentences(analysis, reasons, conditions))
     else:
-        yield from (Note(sentence, view=View.LONG) for sentence in by_level)
+        # the table of a screen names its settings
+        view = View.PAGE if is_screen(trial.header.study) else View.LONG
+        yield from (Note(sentence, view=view) for sentence in by_level)
         for number, sentence in enumerate(_on_interactions(trial, analysis)):
             screen = number < _MOST_ON_SCREEN and not by_cells
             yield Note(sentence, view=View.ALL if screen else View.LONG)
@@ -645,8 +647,7 @@ def _on_skew(effects: Sequence[Effect], conditions: Conditions) -> str | None:
     named = [level_name(effect) + conditions.of_effect(effect).behind for effect in found]
     return (
         f"Runs are skewed, or stall now and then, in {counted(len(found), 'comparison')}: "
-        f"{joined(some(named, _MOST_LEANING))}. The interval there is of the median of the ratios, and a stalled run counts "
-        "like any other."
+        f"{joined(some(named, _MOST_LEANING))}. Their intervals are of the median of the ratios."
     )
 
 

@@ -57,6 +57,7 @@ from iotrial.report.phrases import (
     interval,
     interval_title,
     kind_of,
+    reason_of,
     spoken,
     verdict_cell,
 )
@@ -114,7 +115,7 @@ _MOST_CONDITIONS = 6
 #: a longer table of effects is folded on a page, below its chart
 _MOST_ROWS_OPEN = 12
 #: effects on other responses in the full text; a page and --json have all
-_MOST_EXPLORATORY = 12
+_MOST_EXPLORATORY = 6
 _MOST_LISTED = 200
 #: parts of a trial's time that the full text names
 _MOST_PARTS = 5
@@ -209,6 +210,7 @@ def _answer(document: Document, drawn: Figures | None) -> Iterator[Block]:
         if document.pooled:
             title = f"Means over conditions (pooled): a separate family ({len(document.pooled)})"
             more.append(Section(title, (pooled,), folded=True, view=View.LONG))
+        more += _reasons(document.primary) if document.valid else ()
         yield Section("Effects", tuple(more), id="effects", lede=_effects_lede(document), view=view)
     yield from _factors(document, drawn)
 
@@ -279,7 +281,9 @@ def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = 
     made = tuple(Group(tuple(members), key[0] if key else "") for key, members in groups.items())
     bounded = any(row.effect.bounds and row.effect.verdict is Verdict.EQUIVALENT for row in rows)
     typically = any(row.effect.conclusion is Conclusion.EQUIVALENT_TYPICALLY for row in rows)
-    spread = any(one is not None and one.low is not None for row in rows for one in row.typical)
+    spread = not exploratory and any(
+        one is not None and one.low is not None for row in rows for one in row.typical
+    )
     note = " ".join([_SPREAD] * spread + ([_BOUNDS] * bounded + [_TYPICALLY] * typically) * valid)
     return Table(columns, made, note=note, noun="comparison", most=_MOST_EXPLORATORY * exploratory)
 
@@ -295,7 +299,7 @@ def _effect(row: EffectRow, name: str, *, measured: bool, valid: bool, explorato
 
 
 def _typical(one: Typical | None) -> Cell:
-    """Return e.g. "36.2 ms ± 3 %", in full with the bytes or operations per second."""
+    """Return e.g. "36.2 ms ± 3 %", on a page with the bytes or operations per second."""
     if one is None:
         return "–"
     text = quantity(one.value, one.unit)
@@ -303,7 +307,18 @@ def _typical(one: Typical | None) -> Cell:
         text += f" ±{(one.high - one.low) / 2 / abs(one.value):.0%}".replace("%", " %")
     if one.rate is None:
         return text
-    return Words(text), Words(quantity(*one.rate), "dim", small=True, view=View.LONG)
+    return Words(text), Words(quantity(*one.rate), "dim", small=True, view=View.PAGE)
+
+
+def _reasons(rows: Sequence[EffectRow]) -> Iterator[Note]:
+    """Yield why effects are open, each reason once: in the cells of a terminal's table it would take many lines."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if reason := reason_of(row.effect):
+            found.setdefault((row.effect.conclusion.words, reason), []).append(row.comparison)
+    for (word, reason), names in found.items():
+        named = some(list(dict.fromkeys(names)), _MOST_ON_SCREEN)
+        yield Note(f"{joined(named)}: {reason}.", capitalised(word), view=View.FULL)
 
 
 def rank_of(effect: Effect) -> int:
@@ -314,7 +329,7 @@ def rank_of(effect: Effect) -> int:
 
 
 def _verdict(row: EffectRow, *, valid: bool) -> Cell:
-    return verdict_cell(row.effect, row.verdict, risk=row.risk, valid=valid, reasons=View.LONG)
+    return verdict_cell(row.effect, row.verdict, risk=row.risk, valid=valid, reasons=View.PAGE)
 
 
 def _factors(document: Document, drawn: Figures | None) -> Iterator[Section]:
