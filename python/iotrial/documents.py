@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Self, TypeVar, get_origin, get_type_hints
 
 import msgspec
@@ -52,10 +52,12 @@ class JsonObject(Struct, frozen=True, forbid_unknown_fields=True):
 Declared = TypeVar("Declared", bound=JsonObject)
 
 
-def has_fields_of(finding: type, *, without: str = "") -> Callable[[type[Declared]], type[Declared]]:
+def has_fields_of(
+    finding: type, *, without: Sequence[str] = ()
+) -> Callable[[type[Declared]], type[Declared]]:
     """Return a decorator that adds the fields of a finding to an object of a document, so that they are declared once.
 
-    ``finding`` is a dataclass; its fields named in ``without`` (by blanks) are left out. The others precede the object's own.
+    ``finding`` is a dataclass; its fields named in ``without`` are left out. The others precede the object's own.
     An own field of the same name takes the place of the finding's, whose description it keeps unless it has another; own
     fields ``ratio`` and ``difference`` take that of ``value``.
     """
@@ -64,7 +66,7 @@ def has_fields_of(finding: type, *, without: str = "") -> Callable[[type[Declare
         own = {field.name: field for field in msgspec.structs.fields(declared)}
         fields: dict[str, tuple[Any, ...]] = {}
         for name, kind in get_type_hints(finding, include_extras=True).items():
-            if name in without.split():
+            if name in without:
                 continue
             names = ("ratio", "difference") if name == "value" and "ratio" in own else (name,)
             fields |= dict.fromkeys(names, (kind,))

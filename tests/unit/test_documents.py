@@ -24,7 +24,13 @@ class Found:
     secret: int = 0
 
 
-@has_fields_of(Found, without="scale secret")
+@has_fields_of(
+    Found,
+    without=(
+        "scale",
+        "secret",
+    ),
+)
 class Printed(JsonObject, frozen=True, kw_only=True):
     """What is printed."""
 

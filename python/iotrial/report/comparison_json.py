@@ -34,7 +34,21 @@ from iotrial.stats.model import Conclusion, Finding, Verdict
 Mark = Annotated[str, Meta(pattern="^[A-Z]+$")]
 
 
-@has_fields_of(Analysed, without="title question seed share headline tone effects levels does risks")
+@has_fields_of(
+    Analysed,
+    without=(
+        "title",
+        "question",
+        "seed",
+        "share",
+        "headline",
+        "tone",
+        "effects",
+        "levels",
+        "does",
+        "risks",
+    ),
+)
 class TrialColumn(JsonObject, frozen=True):
     """One trial, identified by its mark."""
 
@@ -114,7 +128,14 @@ class ComparedEffect(JsonObject, frozen=True):
     trials: Mapping[Mark, Annotated[TrialCell, RATIO_OR_DIFFERENCE] | None]
 
 
-@has_fields_of(Level, without="median low high")
+@has_fields_of(
+    Level,
+    without=(
+        "median",
+        "low",
+        "high",
+    ),
+)
 class ArmMedians(JsonObject, frozen=True):
     """The medians of one arm."""
 

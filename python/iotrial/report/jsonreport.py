@@ -126,7 +126,7 @@ class Trial(JsonObject, frozen=True, forbid_unknown_fields=False):
     ) = UNSET
 
 
-@has_fields_of(SlowRuns, without="alpha")
+@has_fields_of(SlowRuns, without=("alpha",))
 class SlowRunsFound(JsonObject, frozen=True):
     """Shares of slow runs and their difference, level minus reference.
 
@@ -136,7 +136,20 @@ class SlowRunsFound(JsonObject, frozen=True):
     differ: bool
 
 
-@has_fields_of(Effect, without="decided block_sd margin cross_check discovery e_value leaning span averaged")
+@has_fields_of(
+    Effect,
+    without=(
+        "decided",
+        "block_sd",
+        "margin",
+        "cross_check",
+        "discovery",
+        "e_value",
+        "leaning",
+        "span",
+        "averaged",
+    ),
+)
 class EffectFound(JsonObject, frozen=True, kw_only=True):
     """One comparison with its verdict."""
 
@@ -178,12 +191,23 @@ _BY_SCALE = Meta(
 )
 
 
-@has_fields_of(Control, without="blocks")
+@has_fields_of(Control, without=("blocks",))
 class ControlFound(JsonObject, frozen=True):
     """One control effect in one condition. ``told_from_zero``: distinguished from zero at the study's alpha."""
 
 
-@has_fields_of(EvidenceRow, without="low high runs is_response is_reference group mean")
+@has_fields_of(
+    EvidenceRow,
+    without=(
+        "low",
+        "high",
+        "runs",
+        "is_response",
+        "is_reference",
+        "group",
+        "mean",
+    ),
+)
 class Evidence(JsonObject, frozen=True):
     """One median of one treatment."""
 
@@ -219,7 +243,7 @@ class Durability(JsonObject, frozen=True):
     examples: tuple[str, ...]
 
 
-@has_fields_of(Unaffected, without="scale")
+@has_fields_of(Unaffected, without=("scale",))
 class UnaffectedFound(JsonObject, frozen=True, kw_only=True):
     """One primary comparison on the blocks in which neither run follows the level."""
 
@@ -227,7 +251,18 @@ class UnaffectedFound(JsonObject, frozen=True, kw_only=True):
     difference: Size = UNSET
 
 
-@has_fields_of(CarryOver, without="unit scale alpha doubtful explicable upcoming switching")
+@has_fields_of(
+    CarryOver,
+    without=(
+        "unit",
+        "scale",
+        "alpha",
+        "doubtful",
+        "explicable",
+        "upcoming",
+        "switching",
+    ),
+)
 class CarryOverFound(JsonObject, frozen=True, kw_only=True):
     """Check for carry-over: whether runs of one condition depend on the level that ran just before."""
 
@@ -264,7 +299,7 @@ class ConditionFacts(JsonObject, frozen=True, forbid_unknown_fields=False):
     """Facts about one condition's primary response that inform and never gate (null: too few blocks)."""
 
 
-@has_fields_of(ChangeWithin, without="unit")
+@has_fields_of(ChangeWithin, without=("unit",))
 class ChangeInRuns(JsonObject, frozen=True, forbid_unknown_fields=False):
     """A change within the runs of one arm, and its time."""
 

@@ -31,7 +31,6 @@ from iotrial.report.blocks import (
 )
 from iotrial.report.claims import ClaimGroup, HeldClaim, Outcome, cannot_say_in_brief, grouped
 from iotrial.report.conditions import EVERYWHERE
-from iotrial.report.diagnostics import change_sentence
 from iotrial.report.document import OTHER_CLAIMS, Document
 from iotrial.report.durability import durability_notes, durability_section
 from iotrial.report.evidence import Typical
@@ -178,7 +177,6 @@ def _blocks(document: Document, drawn: Figures | None, html_path: str | None) ->
     yield from _claims(document)
     yield from _controls(document)
     yield from _losses(document)
-    yield from _diagnostics(document)
     yield from _plan(document)
     yield from _end(document, html_path)
 
@@ -396,9 +394,8 @@ def _interactions(rows: Sequence[EffectRow], *, by_cells: bool) -> Iterator[Note
 def _supports(document: Document) -> Iterator[Note]:
     yield from evidence_notes(document)
     for row in document.diagnostics:
-        if row.finding.changes and (sentence := change_sentence(row.finding)):
-            where = f"{row.condition.text}: " if row.condition.text else ""
-            yield Note(f"{where}{sentence}", "Change", view=View.FULL)
+        for sentence in row.sentences:
+            yield Note(f"{row.condition.text}: {sentence}.", "Note", view=View.FULL)
     for within in changes_within(document.data, document.conditions)[:_MOST_ON_SCREEN]:
         yield Note(
             f"within a run of {escape(within.arm)}, {within.what}: after {format_duration(within.at_s)} from "
@@ -427,7 +424,7 @@ def _limits(document: Document) -> Iterator[Note]:
         if note.startswith("controls were off"):  # a sentence above says so
             continue
         # the line above has these counts
-        view = View.FULL if document.failures and " failed runs of " in note else View.TEXT
+        view = View.LONG if document.failures and " failed runs of " in note else View.ALL
         yield Note(escape(note), "Note", view=view)
     for why in document.data.not_accounted:
         yield Note(escape(why), "Note", view=View.FULL)
@@ -602,28 +599,6 @@ def _losses(document: Document) -> Iterator[Section]:
 
 def _seconds(at_s: float | None) -> str:
     return "–" if at_s is None else format_duration(at_s)
-
-
-def _diagnostics(document: Document) -> Iterator[Section]:
-    if not document.diagnostics and not document.analysis.notes:
-        return
-    few = len(document.diagnostics) <= 2
-    blocks = tuple(
-        Section(
-            f"{row.condition.text}, {spoken(row.finding.response)} ({row.finding.blocks} blocks)",
-            tuple(Note(sentence, view=View.PAGE) for sentence in row.sentences),
-            folded=True,
-            open=few,
-            view=View.PAGE,
-        )
-        for row in document.diagnostics[:_MOST_LISTED]
-    )
-    notes = f" Notes: {'; '.join(map(escape, document.analysis.notes))}." if document.analysis.notes else ""
-    lede = (
-        f"For information only: the method does not assume independent or normally distributed runs.{notes}"
-    )
-    blocks = blocks or (Section("", (Note(notes.strip(), view=View.PAGE),), view=View.PAGE),)
-    yield Section("Diagnostics", blocks, id="diagnostics", lede=lede, folded=True, view=View.PAGE)
 
 
 def _time_spent(document: Document) -> Iterator[Block]:

@@ -23,7 +23,14 @@ from iotrial.stats.model import Conclusion, Effect, Finding, Verdict
 from iotrial.store.states import TrialState
 
 
-@has_fields_of(FleetReport, without="comparisons shared risks")
+@has_fields_of(
+    FleetReport,
+    without=(
+        "comparisons",
+        "shared",
+        "risks",
+    ),
+)
 class FleetFacts(JsonObject, frozen=True, kw_only=True):
     """The fleet as a whole."""
 
@@ -32,7 +39,19 @@ class FleetFacts(JsonObject, frozen=True, kw_only=True):
 
 
 @has_fields_of(
-    HostTrial, without="number study question alpha margin reason invalid controlled effects risks"
+    HostTrial,
+    without=(
+        "number",
+        "study",
+        "question",
+        "alpha",
+        "margin",
+        "reason",
+        "invalid",
+        "controlled",
+        "effects",
+        "risks",
+    ),
 )
 class Host(JsonObject, frozen=True, kw_only=True):
     """One host and its trial."""
@@ -43,7 +62,13 @@ class Host(JsonObject, frozen=True, kw_only=True):
     controls: bool
 
 
-@has_fields_of(model.Mean, without="hosts error")
+@has_fields_of(
+    model.Mean,
+    without=(
+        "hosts",
+        "error",
+    ),
+)
 class Mean(JsonObject, frozen=True, kw_only=True):
     """The mean over hosts, and the spread between them."""
 
