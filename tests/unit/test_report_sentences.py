@@ -175,11 +175,28 @@ def test_many_levels_that_disagree_are_counted_and_listed_below() -> None:
     assert made.headline == (
         "2 of 4 comparisons differ; most: mode 0444 takes 1.9 times as long as 0777 (cache cold, size 4 KiB)."
     )
-    assert made.details[0] == "Mode 0666 and 0555 are as fast as 0777 (cache cold, size 4 KiB), within 3 %."
-    assert made.details[2] == (
+    assert made.details[3] == (
         "Mode 0400 is faster than 0777: it takes 10 % less time [-12, -8.0] (cache cold, size 4 KiB)."
     )
     assert made.tone is Tone.MIXED
+
+
+def test_levels_that_are_equivalent_in_all_conditions_share_a_sentence() -> None:
+    levels = ["0666", "0555", "0400"]
+    of = study(treatment=factor("mode", ["0777", *levels], role=Role.TREATMENT), question="Which mode?")
+    effects = [
+        effect(Verdict.EQUIVALENT, 1.0, 0.99, 1.02, condition=condition, level=level)
+        for level in levels[:2]
+        for condition in CONDITIONS[:2]
+    ]
+    effects += [
+        effect(Verdict.FASTER, 0.9, 0.88, 0.92, condition=condition, level="0400")
+        for condition in CONDITIONS[:2]
+    ]
+    details = document(effects, of=of).summary.details
+    assert details[0].startswith("Mode 0666 and 0555 are as fast as 0777 in ")
+    assert details[0].endswith("within 3 %.")
+    assert details[1].startswith("Mode 0400 is faster than 0777")
 
 
 def test_inconclusive_says_what_is_excluded_all_the_same() -> None:

@@ -114,18 +114,19 @@ def finding(effects: Sequence[Effect], conditions: Conditions, *, margin: float)
 def by_level(effects: Sequence[Effect], conditions: Conditions, *, margin: float) -> tuple[str, ...]:
     """Return one clause for each level if :func:`finding` counted them instead; empty if it stated them.
 
-    Levels that are equivalent to the same reference share a clause.
+    Levels that are equivalent to the same reference in several conditions share a clause.
     """
     groups = _settings(effects)
     if len(groups) < 2 or len(effects) <= _MOST_CLAUSES:
         return ()
-    alike: dict[tuple[str, ...], list[Setting]] = {}
+    alike: dict[tuple[object, ...], list[Setting]] = {}
     for group in groups:
-        equivalent = group.effects[0].conclusion.equivalent and group.words is not None
-        key = (
-            (group.factor, group.reference, group.words or "") if equivalent else (group.factor, group.level)
+        # of a single effect the clause has the size
+        equivalent = (
+            group.effects[0].conclusion.equivalent and group.words is not None and len(group.effects) > 1
         )
-        alike.setdefault(key, []).append(group)
+        same = group.words if equivalent else group.level
+        alike.setdefault((group.factor, group.reference, equivalent, same), []).append(group)
     return tuple(
         _clause(some[0], conditions, margin=margin)
         if len(some) == 1
