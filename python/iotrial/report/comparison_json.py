@@ -46,6 +46,7 @@ Mark = Annotated[str, Meta(pattern="^[A-Z]+$")]
         "effects",
         "levels",
         "does",
+        "answered",
         "risks",
     ),
 )
