@@ -72,8 +72,8 @@ class Host(JsonObject, frozen=True, kw_only=True):
 class Mean(JsonObject, frozen=True, kw_only=True):
     """The mean over hosts, and the spread between them."""
 
-    ratio: Size = UNSET
-    difference: Size = UNSET
+    ratio: float | UnsetType = UNSET
+    difference: float | UnsetType = UNSET
 
 
 @has_fields_of(model.Difference)
