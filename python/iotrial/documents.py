@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Self, TypeVar, get_origin, get_type_hints
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -28,21 +28,67 @@ RATIO_OR_DIFFERENCE = Meta(
     extra_json_schema={"oneOf": [{"required": ["ratio"]}, {"required": ["difference"]}]}
 )
 
-
-def ratio_or_difference(value: float | None, *, by_ratio: bool) -> dict[str, float | UnsetType | None]:
-    """Return the fields of such an object: ``ratio`` or ``difference`` has the value, the other is left out."""
-    name = "ratio" if by_ratio else "difference"
-    return {"ratio": UNSET, "difference": UNSET, name: value}
+#: either of the two
+Size = float | UnsetType | None
 
 
 class JsonObject(Struct, frozen=True, forbid_unknown_fields=True):
     """An object in a document. Where keys may be added, ``forbid_unknown_fields`` is False."""
 
     @classmethod
-    def of(cls, source: object, **more: Any) -> Self:
-        """The fields from ``more``, all others from the attributes of the same names."""
-        rest = (name for name in cls.__struct_fields__ if name not in more)
+    def of(cls, source: Any, /, **more: Any) -> Self:
+        """The fields from ``more``, all others from the attributes of the same names.
+
+        ``ratio`` or ``difference`` is the source's ``value``, by its ``scale``; the other is left out.
+        """
+        rest = [name for name in cls.__struct_fields__ if name not in more]
+        if "ratio" in rest and "difference" in rest:
+            kept, dropped = ("ratio", "difference") if source.scale == "log" else ("difference", "ratio")
+            more = {**more, kept: source.value, dropped: UNSET}
+            rest = [name for name in rest if name not in more]
         return cls(**more, **{name: getattr(source, name) for name in rest})
+
+
+Declared = TypeVar("Declared", bound=JsonObject)
+
+
+def has_fields_of(
+    finding: type, *, without: Sequence[str] = ()
+) -> Callable[[type[Declared]], type[Declared]]:
+    """Return a decorator that adds the fields of a finding to an object of a document, so that they are declared once.
+
+    ``finding`` is a dataclass; its fields named in ``without`` are left out. The others precede the object's own.
+    An own field of the same name takes the place of the finding's, whose description it keeps unless it has another; own
+    fields ``ratio`` and ``difference`` take that of ``value``.
+    """
+
+    def made(declared: type[Declared]) -> type[Declared]:
+        own = {field.name: field for field in msgspec.structs.fields(declared)}
+        fields: dict[str, tuple[Any, ...]] = {}
+        for name, kind in get_type_hints(finding, include_extras=True).items():
+            if name in without:
+                continue
+            names = ("ratio", "difference") if name == "value" and "ratio" in own else (name,)
+            fields |= dict.fromkeys(names, (kind,))
+        for name, field in own.items():
+            kind, (described, *_) = field.type, fields.get(name, (None,))
+            if get_origin(described) is Annotated and get_origin(kind) is not Annotated:
+                kind = Annotated[kind, *described.__metadata__]
+            fields[name] = (kind,) if field.required else (kind, field.default)
+        whole: Any = msgspec.defstruct(
+            declared.__name__,
+            [(name, *field) for name, field in fields.items()],
+            bases=(JsonObject,),
+            module=declared.__module__,
+            namespace={"__doc__": declared.__doc__},
+            frozen=True,
+            kw_only=True,
+            forbid_unknown_fields=declared.__struct_config__.forbid_unknown_fields,
+        )
+        found: type[Declared] = whole
+        return found
+
+    return made
 
 
 class JsonDocument(JsonObject, frozen=True, tag_field="schema", tag=1):

@@ -82,8 +82,8 @@ def test_mean_spread_and_further_host_are_covered_with_unequal_hosts(
         mean = mean_of(estimates, errors, ALPHA)
         missed["mean"] += not mean.low <= 0.05 <= mean.high
         missed["spread"] += not mean.spread_low <= spread <= mean.spread_high
-        if mean.new_low is not None and mean.new_high is not None:
-            missed["new"] += not mean.new_low <= true[hosts] <= mean.new_high
+        if mean.new_host_low is not None and mean.new_host_high is not None:
+            missed["new"] += not mean.new_host_low <= true[hosts] <= mean.new_host_high
         missed["outlier"] += bool(outliers([str(i) for i in range(hosts)], estimates, errors, ALPHA))
     # tau's interval and the outliers' t are approximate (METHOD.md): up to .08
     for what, count in missed.items():

@@ -177,7 +177,7 @@ def test_planted_carry_over_makes_the_trial_invalid_and_says_so_in_plain_words()
     assert not found.valid
     (one,) = found.carry_over
     assert not one.passed
-    assert one.ratio == pytest.approx(1.1, abs=0.03)
+    assert one.value == pytest.approx(1.1, abs=0.03)
     (reason,) = found.invalid_reasons
     assert "runs after fs=xfs take " in reason
     assert reason.endswith("longer than after fs=ext4: settings influence the run that follows")
@@ -186,7 +186,7 @@ def test_planted_carry_over_makes_the_trial_invalid_and_says_so_in_plain_words()
     (main,) = [effect for effect in found.effects if effect.primary]
     assert main.value is not None
     assert main.value < 0.98
-    assert clear.ratio == pytest.approx(1.0, abs=0.02)
+    assert clear.value == pytest.approx(1.0, abs=0.02)
     assert 40 < clear.blocks < 80
 
 
@@ -352,7 +352,7 @@ def test_only_a_direction_far_larger_than_what_a_run_does_to_a_later_one_stands(
     found = analyse(spec, blocks)
     (effect,) = [one for one in found.effects if one.primary]
     (carried,) = found.carry_over
-    suspected = replace(carried, suspected=True, passed=True, ratio=1.1)
+    suspected = replace(carried, suspected=True, passed=True, value=1.1)
     large, small = (replace(effect, verdict=Verdict.SLOWER, value=value) for value in (2.0, 1.3))
     assert not withholds(suspected, large)
     assert withholds(suspected, small)

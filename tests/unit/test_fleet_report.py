@@ -162,7 +162,7 @@ def test_the_spread_and_the_fewest_hosts_with_an_effect_are_said_in_ratios(repor
     mean = replace(one.found.mean, spread=math.log(1.1), spread_low=math.log(1.02), spread_high=math.log(1.5))
     words = spread_words(replace(one, found=replace(one.found, mean=mean)))
     assert str(words).startswith("True effects differ between hosts by a factor of 1.1")
-    evidence = replace(one.found.evidence, least=3)
+    evidence = replace(one.found.evidence, least_hosts_with_an_effect=3)
     assert "At least 3 of 9 hosts have one." in evidence_words(
         replace(one, found=replace(one.found, evidence=evidence))
     )

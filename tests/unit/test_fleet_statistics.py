@@ -60,9 +60,9 @@ def test_spread_and_mean_are_what_scipy_s_root_finding_gives() -> None:
         assert found.value == pytest.approx(mean)
         assert found.high - found.value == pytest.approx(stats.t.isf(0.05, count - 1) * error)
         if count > 2:
-            assert found.new_high is not None
+            assert found.new_host_high is not None
             wanted = stats.t.isf(0.05, count - 2) * math.sqrt(tau + error**2)
-            assert found.new_high - found.value == pytest.approx(wanted)
+            assert found.new_host_high - found.value == pytest.approx(wanted)
 
 
 def test_two_hosts_have_a_mean_with_an_honest_interval_and_say_nothing_of_a_third() -> None:
@@ -72,7 +72,7 @@ def test_two_hosts_have_a_mean_with_an_honest_interval_and_say_nothing_of_a_thir
     assert found.value == pytest.approx(0.2)
     assert found.spread == pytest.approx(math.sqrt(0.02 - 1e-4))
     assert found.high - found.low == pytest.approx(2 * math.tan(0.475 * math.pi) * 0.1)
-    assert found.new_low is None
+    assert found.new_host_low is None
 
 
 def test_hosts_that_agree_by_luck_do_not_make_the_interval_shorter_than_their_errors_allow() -> None:
@@ -109,12 +109,12 @@ def test_quantiles_of_chi_square_are_scipy_s(freedom: int) -> None:
 
 def test_e_values_are_multiplied_averaged_and_the_half_of_both_is_judged() -> None:
     found = evidence([math.log(e) for e in (2.0, 0.5, 40.0)], 0.05)
-    assert math.exp(found.log_product) == pytest.approx(40.0)
-    assert math.exp(found.log_mean) == pytest.approx(42.5 / 3)
+    assert math.exp(found.log_e_product) == pytest.approx(40.0)
+    assert math.exp(found.log_e_mean) == pytest.approx(42.5 / 3)
     assert math.exp(found.log_e) == pytest.approx((40 + 42.5 / 3) / 2)
     assert found.excluded
-    assert found.least == 0
-    assert evidence([math.log(e) for e in (2.0, 0.5, 40.0)], 0.1).least == 1
+    assert found.least_hosts_with_an_effect == 0
+    assert evidence([math.log(e) for e in (2.0, 0.5, 40.0)], 0.1).least_hosts_with_an_effect == 1
 
 
 def test_the_least_number_of_hosts_with_an_effect_is_that_of_closed_testing_by_brute_force() -> None:
@@ -133,15 +133,15 @@ def test_the_least_number_of_hosts_with_an_effect_is_that_of_closed_testing_by_b
             (len(one) for size in range(1, 7) for one in itertools.combinations(range(6), size) if one not in rejected),
             default=0,
         )  # fmt: skip
-        assert evidence(np.log(values).tolist(), 0.05).least == 6 - largest
+        assert evidence(np.log(values).tolist(), 0.05).least_hosts_with_an_effect == 6 - largest
 
 
 def test_e_values_beyond_all_numbers_are_no_trouble() -> None:
     found = evidence([-math.inf, 5e6, 0.0], 0.05)
-    assert math.isinf(found.log_product)
+    assert math.isinf(found.log_e_product)
     assert found.excluded
-    assert found.least == 1
-    assert evidence([-math.inf, -math.inf], 0.05).least == 0
+    assert found.least_hosts_with_an_effect == 1
+    assert evidence([-math.inf, -math.inf], 0.05).least_hosts_with_an_effect == 0
     assert evidence([], 0.05).excluded is False
 
 

@@ -137,7 +137,7 @@ def test_effects_are_those_of_the_report(trial: iotrial.Trial) -> None:
     for effect, row in zip(trial.effects, report["effects"], strict=True):
         assert effect.value == row.get("ratio", row.get("difference"))
         assert (effect.low, effect.high, effect.p) == (row["low"], row["high"], row["p_anytime"])
-        assert effect.scale == ("ratio" if "ratio" in row else "difference")
+        assert effect.scale == row["scale"]
         assert effect.ratio == row.get("ratio")
         assert effect.alpha == row["family_alpha"]
         assert (effect.level, effect.condition, effect.verdict) == (

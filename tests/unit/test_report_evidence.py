@@ -152,7 +152,7 @@ def test_what_others_on_the_machine_are_in_is_called_so() -> None:
     for metric in ("system_pages_dirtied", "system_io_pressure_full_time", "energy", "system_new_one"):
         assert words_of(metric).startswith("system-wide: ")
         assert is_system_wide(metric)
-    assert words_of("device_write_ios_synced") == "write requests of the device, up to the sync after the run"
+    assert words_of("device_write_ios_synced") == "write requests of the device, until synced"
     assert words_of("read_time") == "read time"
     assert not is_system_wide("device_write_ios")
 

@@ -157,7 +157,7 @@ def test_everything_that_must_be_told_has_its_section() -> None:
     page = Page(page_of(mixed))
     wanted = {
         "effects", "runs", "distributions", "latency", "evidence", "other", "controls", "losses",
-        "diagnostics", "plan", "machine", "lab", "again", "words",
+        "plan", "machine", "lab", "again", "words",
     }  # fmt: skip
     assert wanted <= set(page.values("id"))
     for fact in (

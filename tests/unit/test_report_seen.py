@@ -46,7 +46,7 @@ def panel(*values: Sequence[float]) -> Panel:
 
 
 def diagnostic(*changes: float, blocks: int = 120) -> Diagnostic:
-    found = tuple(LevelChange(at_s, 0.1, True) for at_s in changes)
+    found = tuple(LevelChange(at_s, 1.1, None) for at_s in changes)
     return Diagnostic({}, "wall", blocks, None, None, None, 0.1, None, None, found)
 
 

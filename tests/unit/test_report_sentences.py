@@ -181,6 +181,24 @@ def test_many_levels_that_disagree_are_counted_and_listed_below() -> None:
     assert made.tone is Tone.MIXED
 
 
+def test_levels_that_are_equivalent_in_all_conditions_share_a_sentence() -> None:
+    levels = ["0666", "0555", "0400"]
+    of = study(treatment=factor("mode", ["0777", *levels], role=Role.TREATMENT), question="Which mode?")
+    effects = [
+        effect(Verdict.EQUIVALENT, 1.0, 0.99, 1.02, condition=condition, level=level)
+        for level in levels[:2]
+        for condition in CONDITIONS[:2]
+    ]
+    effects += [
+        effect(Verdict.FASTER, 0.9, 0.88, 0.92, condition=condition, level="0400")
+        for condition in CONDITIONS[:2]
+    ]
+    details = document(effects, of=of).summary.details
+    assert details[0].startswith("Mode 0666 and 0555 are as fast as 0777 in ")
+    assert details[0].endswith("within 3 %.")
+    assert details[1].startswith("Mode 0400 is faster than 0777")
+
+
 def test_inconclusive_says_what_is_excluded_all_the_same() -> None:
     found = effect(Verdict.INCONCLUSIVE, 1.02, 0.93, 1.08, condition=ONE, reason="budget_spent")
     assert headline([found]).startswith(

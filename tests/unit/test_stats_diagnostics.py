@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from iotrial.stats.diagnostics import block_share, lag_one, order_of, sarle, slope
+from iotrial.stats.diagnostics import _changes, block_share, lag_one, order_of, sarle, slope
+from iotrial.study.model import Better, Response, Scale
 
 
 def slots(rng: np.random.Generator, blocks: int, arms: int) -> np.ndarray:
@@ -82,3 +83,19 @@ def test_the_share_of_the_block_is_the_share_that_was_put_in() -> None:
     unrelated = block_share(rng.normal(size=(3000, 3)))
     assert unrelated is not None
     assert math.isclose(unrelated, 0.0, abs_tol=0.05)
+
+
+def test_a_change_of_level_is_a_ratio_or_a_difference() -> None:
+    rng = np.random.default_rng(8)
+    times = np.arange(120.0)
+    logs = np.where(times < 70, 0.0, math.log(2.0)) + rng.normal(0.0, 0.01, 120)
+    (doubled,) = _changes(logs, times, Response("w", "wall", "s", Scale.LOG, Better.LOWER, True))
+    assert (doubled.at_s, doubled.difference) == (70.0, None)
+    assert doubled.ratio == pytest.approx(2.0, rel=0.01)
+    counts = np.where(times < 70, 0.0, 7.0) + rng.normal(0.0, 0.01, 120)
+    (more,) = _changes(counts, times, Response("w", "ios", "1", Scale.DIFFERENCE, Better.LOWER, True))
+    assert (more.at_s, more.ratio) == (70.0, None)
+    assert more.difference == pytest.approx(7.0, rel=0.01)
+    far = np.where(times < 70, -690.0, 690.0) + rng.normal(0.0, 0.01, 120)
+    (beyond,) = _changes(far, times, Response("w", "wall", "s", Scale.LOG, Better.LOWER, True))
+    assert beyond.ratio is None or beyond.ratio > 1e290

@@ -21,8 +21,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from iotrial.errors import IotrialError
 from iotrial.report.analyses import VERSION, opened, sealed, unsealed
@@ -59,8 +61,8 @@ Numbered = tuple[int, str]  # number and host
 class HostTrial:
     """One host's trial.
 
-    ``effects``: the primary ones. ``blocks``: complete ones, including void ones. ``problem``: why the trial
-    cannot be read (only names are known then). ``invalid``: why its controls fail. ``controlled``: whether it
+    ``effects``: the primary ones. ``blocks``: complete ones, including void ones. If there is
+    a ``problem``, only names are known. ``invalid``: why its controls fail. ``controlled``: whether it
     had any.
     """
 
@@ -77,7 +79,7 @@ class HostTrial:
     blocks: int = 0
     void: int = 0
     reason: str | None = None
-    problem: str | None = None
+    problem: Annotated[str | None, Meta(description="Why the trial cannot be read.")] = None
     invalid: tuple[str, ...] = ()
     controlled: bool = True
     effects: tuple[Effect, ...] = ()

@@ -14,6 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
 
 from iotrial.errors import RequestError, UnknownName
 from iotrial.fleet.summary import HostTrial, summed_up
@@ -156,8 +159,7 @@ class FleetComparison:
 class FleetReport:
     """The results of one fleet.
 
-    ``replaced``: numbers of trials superseded by a newer one of the same host. ``shared``: levels of conditions
-    common to all comparisons.
+    ``shared``: levels of conditions common to all comparisons.
     """
 
     id: str
@@ -167,7 +169,12 @@ class FleetReport:
     comparisons: tuple[FleetComparison, ...]
     alpha: float
     margin: float
-    replaced: tuple[int, ...] = ()
+    replaced: Annotated[
+        tuple[int, ...],
+        Meta(
+            description="Numbers of trials that do not count, since their host has a newer one in this fleet."
+        ),
+    ] = ()
     shared: tuple[tuple[str, str], ...] = ()
     #: the levels that put data at risk
     risks: Risks = field(default_factory=dict)

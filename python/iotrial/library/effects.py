@@ -11,7 +11,8 @@ from iotrial.library.display import Card, Displayed, html
 from iotrial.library.table import Column, Table, copied, fields
 from iotrial.report.interval_charts import forest
 from iotrial.report.phrases import interval, spoken
-from iotrial.report.rows import ControlRow, EffectRow
+from iotrial.report.rows import Described, EffectRow
+from iotrial.stats import model
 from iotrial.stats.model import Conclusion, Verdict
 from iotrial.study.model import Scale
 
@@ -21,12 +22,12 @@ MOST_DRAWN = 24
 _VARIABLE = re.compile(r"var\(--([a-z]+)\)")
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Effect(Displayed):
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class Effect(model.Effect, Displayed):
     """One effect: a level of a factor compared with the reference, in one condition, on one response.
 
     ``value``, ``low`` and ``high`` are ratios (response at the level over response at the reference) if
-    ``scale`` is "ratio", else differences in ``unit``; None: unknown or unbounded. The interval holds at
+    ``scale`` is "log", else differences in ``unit``; None: unknown or unbounded. The interval holds at
     level ``alpha``, this effect's share of the trial's, at every look; so does ``p``. ``kind`` is "main",
     "cell" (a main effect at one level of another factor, which ``condition`` names: given where the average over
     them is no answer, so that the main effect's ``conclusion`` is "varies"), "interaction" (half the difference
@@ -34,36 +35,27 @@ class Effect(Displayed):
     based on ``primary`` effects; for the others, ``discovery`` says which stand out, as hints for a next study.
     """
 
-    kind: str
-    factor: str
-    level: str
-    reference: str
-    condition: Mapping[str, str]
-    workload: str
-    response: str
-    unit: str
-    scale: str
-    value: float | None
-    low: float | None
-    high: float | None
-    alpha: float
-    p: float
-    verdict: Verdict
-    conclusion: Conclusion
-    detectably: str | None
-    reason: str | None
-    primary: bool
-    discovery: bool | None
-    blocks: int
-    failures: int
-    block_sd: float | None
-    sentence: str
     row: EffectRow = field(compare=False)
+
+    @property
+    def alpha(self) -> float:
+        """The level of the interval."""
+        return self.family_alpha
+
+    @property
+    def p(self) -> float:
+        """The p-value, valid at every look."""
+        return self.p_anytime
+
+    @property
+    def sentence(self) -> str:
+        """The effect in words."""
+        return self.row.sentence
 
     @property
     def ratio(self) -> float | None:
         """The estimate if it is a ratio, else None."""
-        return self.value if self.scale == "ratio" else None
+        return self.value if self.scale is Scale.LOG else None
 
     @property
     def place(self) -> str:
@@ -77,17 +69,7 @@ class Effect(Displayed):
 
 def effect_of(row: EffectRow) -> Effect:
     """Convert a row of a report to an effect."""
-    one = row.effect
-    return copied(
-        Effect,
-        one,
-        condition=dict(one.condition),
-        scale="ratio" if one.scale is Scale.LOG else "difference",
-        alpha=one.family_alpha,
-        p=one.p_anytime,
-        sentence=row.sentence,
-        row=row,
-    )
+    return copied(Effect, row.effect, row=row)
 
 
 class Effects(Table[Effect]):
@@ -170,36 +152,19 @@ class Effects(Table[Effect]):
         return self._with_conditions(fixed, at=4)
 
 
-@dataclass(frozen=True, slots=True)
-class Control:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control(model.Control):
     """One control of a trial. ``kind`` "negative": two identical arms, which must show no difference;
     "positive": a run slowed down by the known ratio ``injected``, which the interval must contain.
     ``ratio`` is a difference for counts. ``standing``: why a control that has not failed shows nothing yet,
     else empty."""
 
-    kind: str
-    condition: Mapping[str, str]
-    response: str
-    injected: float
-    ratio: float | None
-    low: float | None
-    high: float | None
-    passed: bool
-    told_from_zero: bool
-    blocks: int
     sentence: str
-    standing: str = field(default="", repr=False, compare=False)
 
 
-def control_of(row: ControlRow) -> Control:
+def control_of(row: Described[model.Control]) -> Control:
     """Convert a row of a report to a control."""
-    return copied(
-        Control,
-        row.control,
-        condition=dict(row.control.condition),
-        sentence=row.sentence,
-        standing=row.standing,
-    )
+    return copied(Control, row.finding, sentence=row.sentence)
 
 
 class Controls(Table[Control]):

@@ -11,31 +11,7 @@ from iotrial.report.evidence import EvidenceRow
 from iotrial.report.metrics import words_of
 from iotrial.report.phrases import amount
 
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A published number compared with what was measured here.
-
-    ``published`` and ``here`` are words; ``ratio``, ``low`` and ``high`` are the result for the same pair, in
-    the claim's direction. ``outcome`` is "confirmed", "compatible", "not confirmed", "smaller than claimed",
-    "larger than claimed", "contradicted" or "cannot say".
-    """
-
-    text: str
-    source: str
-    published: str
-    here: str
-    outcome: str
-    why: str
-    ratio: float | None
-    low: float | None
-    high: float | None
-    sentence: str
-
-
-def claim_of(held: HeldClaim) -> Claim:
-    """Convert a report's claim."""
-    return copied(Claim, held, text=held.claim.text, source=held.claim.source, outcome=held.outcome.value)
+Claim = HeldClaim
 
 
 class Claims(Table[Claim]):
@@ -45,13 +21,13 @@ class Claims(Table[Claim]):
     heads = ("published", "here", "outcome", "why")
 
     def _cells(self, row: Claim) -> tuple[str, ...]:
-        return row.published, row.here, row.outcome, row.why
+        return row.published, row.here, row.outcome.value, row.why
 
     def _columns(self) -> list[Column[Claim]]:
         return [
             *fields("text", "source", "text", "published", "here"),
             *fields("number", "ratio", "low", "high"),
-            Column("outcome", "label", lambda one: one.outcome),
+            Column("outcome", "label", lambda one: one.outcome.value),
             Column("why", "text", lambda one: one.why),
         ]
 

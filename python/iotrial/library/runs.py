@@ -13,6 +13,7 @@ from iotrial.report.notation import plain
 from iotrial.report.opening import spec_of
 from iotrial.report.phrases import amount
 from iotrial.stats.contrast import Responses
+from iotrial.stats.model import Finding
 from iotrial.study.model import Response, Scale
 
 if TYPE_CHECKING:
@@ -156,28 +157,20 @@ def _numbers(runs: Iterable[Run], taken: set[str], units: Mapping[str, str]) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Contrast:
+class Contrast(Finding):
     """One number of one block: the level compared with the reference, averaged over the other crossed factors.
 
-    ``value`` is the natural logarithm of a ratio if ``scale`` is "ratio" (``ratio`` is the ratio itself),
+    ``value`` is the natural logarithm of a ratio if ``scale`` is "log" (``ratio`` is the ratio itself),
     else a difference in ``unit``.
     """
 
-    factor: str
-    level: str
-    reference: str
-    condition: Mapping[str, str]
-    workload: str
-    response: str
-    unit: str
-    scale: str
     block: int
     value: float
 
     @property
     def ratio(self) -> float | None:
         """The block's ratio, or None if responses are compared by difference."""
-        return math.exp(self.value) if self.scale == "ratio" else None
+        return math.exp(self.value) if self.scale is Scale.LOG else None
 
 
 def contrasts_of(document: Document) -> Iterator[Contrast]:
@@ -193,6 +186,7 @@ def contrasts_of(document: Document) -> Iterator[Contrast]:
                 found = table.contrasts(term.weights, whole=term.whole)
                 for value, block in zip(found.values, found.blocks, strict=True):
                     yield Contrast(
+                        kind=term.kind.value,
                         factor=term.factor,
                         level=term.level,
                         reference=term.reference,
@@ -200,7 +194,8 @@ def contrasts_of(document: Document) -> Iterator[Contrast]:
                         workload=condition.workload,
                         response=response.name,
                         unit=response.unit,
-                        scale="ratio" if response.scale is Scale.LOG else "difference",
+                        scale=response.scale,
+                        better=response.better,
                         block=block,
                         value=value,
                     )

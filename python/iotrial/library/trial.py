@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from iotrial.errors import UnknownName
 from iotrial.library.display import Card, Displayed, html, text
 from iotrial.library.effects import Controls, Effects, control_of, effect_of, forests
-from iotrial.library.findings import Claims, EvidenceTable, claim_of, evidence_of
+from iotrial.library.findings import Claims, EvidenceTable, evidence_of
 from iotrial.library.runs import Contrasts, Runs, contrasts_of, runs_of
 from iotrial.library.study import Study, of_declaration
 from iotrial.report.jsonreport import report_json
@@ -134,7 +134,7 @@ class Trial(Displayed):
     @cached_property
     def claims(self) -> Claims:
         """The claims of the study, compared with the results."""
-        return Claims(map(claim_of, self.document.claims), self._facts, self._orders)
+        return Claims(self.document.claims, self._facts, self._orders)
 
     @cached_property
     def evidence(self) -> EvidenceTable:

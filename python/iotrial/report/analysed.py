@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 import numpy as np
-from msgspec import structs, to_builtins
+from msgspec import Meta, structs, to_builtins
 
 from iotrial.design.model import ArmKind
 from iotrial.design.plan import Plan
@@ -22,6 +23,7 @@ from iotrial.stats.model import Analysis, Effect
 from iotrial.stats.questions import Answered, answered
 from iotrial.stats.run_statistics import quantile_bounds
 from iotrial.stats.spec import Spec
+from iotrial.store.states import TrialState
 from iotrial.study.model import Setting, Study
 from iotrial.terminal import escape
 
@@ -60,12 +62,12 @@ class Analysed:
     study: str
     title: str
     question: str
-    state: str
-    valid: bool
+    state: TrialState
+    valid: Annotated[bool, Meta(description="False: the trial gives no verdicts and is not compared.")]
     started: str
     duration_s: float
     seed: str
-    alpha: float
+    alpha: Annotated[float, Meta(description="The trial's own.")]
     margin: float
     share: int
     version: str
@@ -95,7 +97,7 @@ def analysed(document: Document, analysis: Analysis | None = None, *, share: int
         study=header.study.name,
         title=document.title,
         question=header.study.question,
-        state=trial.state.value,
+        state=trial.state,
         valid=document.valid,
         started=header.started,
         duration_s=trial.duration_s,

@@ -35,7 +35,7 @@ _LARGEST = 256 << 20
 _ROOM = 256 << 20
 _DIGEST_SIZE = hashlib.sha256().digest_size
 #: version of what a summary contains: incremented when a field is added or changes its meaning
-CONTENT = 5
+CONTENT = 6
 #: version of the cached content: numbers depend on the method, sentences on the release
 VERSION = f"{METHOD} {CONTENT} {iotrial.__version__}"
 _TABLES = (

@@ -294,8 +294,9 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HeldClaim:
-    """One claim with the nearest measured effect. ``ratio``, ``low``, ``high`` are in the claim's direction.
+    """A published number compared with the nearest measured effect.
 
+    ``published`` and ``here`` are words; ``ratio``, ``low`` and ``high`` are what was measured, in the claim's direction.
     ``modelled``: a disk of its runs is a model.
     """
 
@@ -310,6 +311,16 @@ class HeldClaim:
     published: str
     here: str
     modelled: bool = False
+
+    @property
+    def text(self) -> str:
+        """The claim in the words of its source."""
+        return self.claim.text
+
+    @property
+    def source(self) -> str:
+        """Where it was published."""
+        return self.claim.source
 
     @property
     def not_run(self) -> bool:

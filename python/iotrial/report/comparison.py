@@ -281,13 +281,15 @@ class Cell:
 class Apart:
     """Two trials (positions in ``Comparison.columns``) with intervals that do not overlap; ``low`` has the smaller effect.
 
-    ``least`` is the least by which the effects differ: a factor above 1 (scale log) or a difference above 0. It is None
-    if it has no bound (an interval that ends at a ratio of 0).
+    ``least`` is None if it has no bound (an interval that ends at a ratio of 0).
     """
 
     low: int
     high: int
-    least: float | None
+    least: Annotated[
+        float | None,
+        Meta(description="By how much the effects differ at least: a factor, or a difference in the unit."),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,9 +328,7 @@ class Row:
 class LevelRow:
     """Medians of the arm of ``like``, one per trial (None: it has none). Nothing was randomised between trials.
 
-    ``bounds`` are the ends of the interval of each median (None: no bound). ``changes`` are those of the medians against
-    the first trial that has the arm, each with the interval that follows from the bounds of both; None for that trial, and
-    where a median is missing or not positive.
+    ``bounds`` and ``changes`` are None where there is no bound, and where a median is missing or not positive.
     """
 
     like: Level

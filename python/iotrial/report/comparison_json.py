@@ -5,40 +5,56 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, Meta
 
 from iotrial.documents import (
     RATIO_OR_DIFFERENCE,
     JsonDocument,
     JsonObject,
-    Labels,
+    Size,
+    has_fields_of,
     plain,
-    ratio_or_difference,
 )
+from iotrial.report.analysed import Analysed, Level
 from iotrial.report.comparison import (
     Agreement,
+    Apart,
     Cell,
     Column,
     Comparison,
+    Difference,
     Gain,
     LevelRow,
     Row,
     details,
     headline,
 )
-from iotrial.stats.model import Conclusion, EffectKind, Verdict
-from iotrial.store.states import TrialState
-from iotrial.study.model import Better, Scale
+from iotrial.stats.model import Conclusion, Finding, Verdict
 
 Mark = Annotated[str, Meta(pattern="^[A-Z]+$")]
 
 
+@has_fields_of(
+    Analysed,
+    without=(
+        "title",
+        "question",
+        "seed",
+        "share",
+        "headline",
+        "tone",
+        "effects",
+        "levels",
+        "does",
+        "answered",
+        "risks",
+    ),
+)
 class TrialColumn(JsonObject, frozen=True):
     """One trial, identified by its mark."""
 
     mark: Mark
     name: Annotated[str, Meta(description='"trial 5", or the name of a packed trial\'s file.')]
-    id: str
     hardware: Annotated[
         str,
         Meta(
@@ -47,51 +63,33 @@ class TrialColumn(JsonObject, frozen=True):
         ),
     ]
     number: Annotated[int | None, Meta(description="Null for a packed trial that is not stored.")]
-    study: str
-    state: TrialState
-    valid: Annotated[bool, Meta(description="False: the trial gives no verdicts and is not compared.")]
-    started: str
-    duration_s: float
-    alpha: Annotated[float, Meta(description="The trial's own.")]
     analysed_at: Annotated[
         float, Meta(description="Its own divided by the number of trials: the level of the intervals here.")
     ]
-    margin: float
-    version: str
-    imported: str | None
     verdict: Annotated[str, Meta(description="Its own first sentence, at its own alpha.")]
-    machine: Labels
-    lab: Labels
-    blocks: int
-    runs: int
-    void: int
-    failures: int
 
 
+@has_fields_of(Difference)
 class DifferingFact(JsonObject, frozen=True):
     """One fact; null if a trial has no such fact."""
 
     group: Literal["trial", "machine", "lab", "work"]
-    name: str
     values: Mapping[Mark, str | None]
 
 
+@has_fields_of(Apart)
 class TrialsApart(JsonObject, frozen=True):
     """Two trials with intervals that do not overlap; ``low`` has the smaller effect."""
 
     low: Mark
     high: Mark
-    least: Annotated[
-        float | None,
-        Meta(description="By how much the effects differ at least: a factor, or a difference in the unit."),
-    ]
 
 
 class TrialCell(JsonObject, frozen=True, kw_only=True):
     """The result of one trial for one comparison."""
 
-    ratio: float | UnsetType | None = UNSET
-    difference: float | UnsetType | None = UNSET
+    ratio: Size = UNSET
+    difference: Size = UNSET
     low: float | None
     high: float | None
     gain: Gain | None
@@ -113,19 +111,10 @@ class TrialCell(JsonObject, frozen=True, kw_only=True):
     failures: int
 
 
+@has_fields_of(Finding)
 class ComparedEffect(JsonObject, frozen=True):
     """One comparison, identified by its labels across trials."""
 
-    kind: EffectKind
-    condition: Labels
-    workload: str
-    response: str
-    unit: str
-    scale: Scale
-    better: Better
-    factor: str
-    level: str
-    reference: str
     agreement: Annotated[
         str, Meta(extra_json_schema={"enum": [one.value.replace(" ", "_") for one in Agreement]})
     ]
@@ -140,14 +129,17 @@ class ComparedEffect(JsonObject, frozen=True):
     trials: Mapping[Mark, Annotated[TrialCell, RATIO_OR_DIFFERENCE] | None]
 
 
+@has_fields_of(
+    Level,
+    without=(
+        "median",
+        "low",
+        "high",
+    ),
+)
 class ArmMedians(JsonObject, frozen=True):
     """The medians of one arm."""
 
-    condition: Labels
-    workload: str
-    arm: str
-    response: str
-    unit: str
     medians: Mapping[Mark, float | None]
     runs: Mapping[Mark, int]
     bounds: Annotated[
@@ -229,7 +221,7 @@ def _row(row: Row, marks: Sequence[str]) -> ComparedEffect:
         agreement=row.agreement.value.replace(" ", "_"),
         verdict=row.verdict,
         opposite=row.opposite,
-        apart=[TrialsApart(marks[one.low], marks[one.high], one.least) for one in row.apart],
+        apart=[TrialsApart.of(one, low=marks[one.low], high=marks[one.high]) for one in row.apart],
         trials=dict(zip(marks, cells, strict=True)),
     )
 
@@ -238,7 +230,6 @@ def _cell(cell: Cell) -> TrialCell:
     effect = cell.effect
     return TrialCell.of(
         effect,
-        **ratio_or_difference(effect.value, by_ratio=effect.scale is Scale.LOG),
         gain=cell.gain,
         verdict=cell.verdict,
         conclusion=effect.conclusion if cell.valid else None,

@@ -127,7 +127,7 @@ def design_lines(text: Design, *, rows: bool = True) -> Iterator[str]:
     parts = [text.words, f"controls are {_controls(text)}"]
     if text.whole_plots:
         parts.append(whole_plots_in_words(text))
-    parts += aliases_in_lines(text, most=_MOST_LISTED)
+    parts += aliases_in_lines(text)
     for number, part in enumerate(parts):
         begin = f"{'design' if number == 0 else '':<{_INDENT}}"
         yield from textwrap.wrap(
@@ -154,8 +154,8 @@ def whole_plots_in_words(text: Design) -> str:
     return f"whole plots: {names} (one value per segment of a block); the other treatments vary within segments{again}"
 
 
-def aliases_in_lines(text: Design, *, most: int | None = None) -> Iterator[str]:
-    """Yield the aliases, limited to the first ``most`` of each sort."""
+def aliases_in_lines(text: Design) -> Iterator[str]:
+    """Yield what main effects, the first few of them, and interactions are mixed with."""
     if len(text.factors) < 2:
         return
     biased = list(text.aliases.items())
@@ -163,21 +163,15 @@ def aliases_in_lines(text: Design, *, most: int | None = None) -> Iterator[str]:
         yield "main effects are not mixed with two-factor interactions"
     else:
         yield f"{len(biased)} of {counted(len(text.factors), 'main effect')} mixed with two-factor interactions:"
-        for factor, some in biased[:most]:
+        for factor, some in biased[:_MOST_LISTED]:
             yield f"  {escape(factor)}: {_shortened(some)}"
-        if most is not None and len(biased) > most:
-            yield f"  and {len(biased) - most} more such factors (--json has all)"
+        if len(biased) > _MOST_LISTED:
+            yield f"  and {len(biased) - _MOST_LISTED} more such factors (--json has all)"
     if text.interactions:
         count = counted(text.interactions, "interaction")
         yield f"{count} of two factors can be estimated, {text.primary_interactions} of them primary"
     if text.mixed_interactions:
-        yield f"{len(text.mixed_interactions)} of these cannot be distinguished from others:"
-        for name, aliases in list(text.mixed_interactions.items())[:most]:
-            yield f"  {escape(name)} = {' = '.join(map(escape, aliases[:_MIXED_WITH]))}" + (
-                f" = {len(aliases) - _MIXED_WITH} more" if len(aliases) > _MIXED_WITH else ""
-            )
-        if most is not None and len(text.mixed_interactions) > most:
-            yield f"  and {len(text.mixed_interactions) - most} more such (--json has all)"
+        yield f"{len(text.mixed_interactions)} of these cannot be distinguished from others (--json names them)"
 
 
 def design_rows(text: Design) -> Iterator[tuple[str, str]]:
@@ -185,7 +179,7 @@ def design_rows(text: Design) -> Iterator[tuple[str, str]]:
     yield "Treatments", text.words
     if text.whole_plots:
         yield "Whole plots", whole_plots_in_words(text).partition(": ")[2]
-    lines = list(aliases_in_lines(text, most=_MOST_LISTED))
+    lines = list(aliases_in_lines(text))
     if lines:
         yield "What is mixed with what", "; ".join(line.strip().rstrip(":") for line in lines)
 

@@ -22,32 +22,37 @@ from iotrial.report.blocks import Note, View
 from iotrial.report.claims import HeldClaim, Setup, claims_of, hold_claims
 from iotrial.report.conditions import Conditions
 from iotrial.report.designs import Design, design_of, design_rows
+from iotrial.report.diagnostics import diagnostic_sentences
 from iotrial.report.durability import DurabilityRow, durability_rows, measured_risks, risks_found
 from iotrial.report.evidence import EvidenceRow, TypicalValues, gather, gather_by_level
 from iotrial.report.facts import FactTable, facts_of
 from iotrial.report.fidelity import Fidelity, fidelities
-from iotrial.report.findings import arms_are_rows
+from iotrial.report.findings import arms_are_rows, is_screen
 from iotrial.report.interactions import Adjusted, Split, adjust
 from iotrial.report.matrices import Matrix, matrices_of
 from iotrial.report.notation import counted, day_and_time, joined, percent
 from iotrial.report.rows import (
-    CarryOverRow,
-    ControlRow,
-    DiagnosticRow,
+    Described,
     EffectRow,
     FailedRun,
     VoidBlock,
-    carry_over_rows,
-    control_rows,
-    diagnostic_rows,
+    described,
     effect_rows,
     failed_runs,
     void_blocks,
 )
 from iotrial.report.safety import Risks, safety_lines
-from iotrial.report.sentences import Summary, answered_by_cells, is_invalid, summarise, without_controls
+from iotrial.report.sentences import (
+    Summary,
+    answered_by_cells,
+    carry_over_sentences,
+    control_sentence,
+    is_invalid,
+    summarise,
+    without_controls,
+)
 from iotrial.stats.analyse import Spec, cell_effects
-from iotrial.stats.model import Analysis
+from iotrial.stats.model import Analysis, CarryOver, Control, Diagnostic
 from iotrial.stats.reasons import Reason, RunFacts, likely_reasons
 from iotrial.store.checks import SERIES
 from iotrial.store.event_records import MOST_BLOCKS
@@ -75,12 +80,12 @@ class Document:
     effects: tuple[EffectRow, ...]
     claims: tuple[HeldClaim, ...]
     evidence: tuple[EvidenceRow, ...]
-    controls: tuple[ControlRow, ...]
-    carry_over: tuple[CarryOverRow, ...]
+    controls: tuple[Described[Control], ...]
+    carry_over: tuple[Described[CarryOver], ...]
     with_controls: bool
     void: tuple[VoidBlock, ...]
     failures: tuple[FailedRun, ...]
-    diagnostics: tuple[DiagnosticRow, ...]
+    diagnostics: tuple[Described[Diagnostic], ...]
     plan: tuple[tuple[str, str], ...]
     machine: tuple[tuple[str, str], ...]
     lab: tuple[tuple[str, str], ...]
@@ -214,12 +219,16 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
             apart=apart,
         ),
         evidence=evidence,
-        controls=tuple(control_rows(analysis.controls, conditions)),
-        carry_over=tuple(carry_over_rows(analysis.carry_over, conditions)),
+        controls=described(
+            analysis.controls,
+            conditions,
+            lambda one: [control_sentence(one, conditions.of_levels(one.condition).text)],
+        ),
+        carry_over=described(analysis.carry_over, conditions, carry_over_sentences),
         with_controls=not without_controls(trial, analysis),
         void=tuple(void_blocks(data, conditions)),
         failures=failures,
-        diagnostics=tuple(diagnostic_rows(analysis.diagnostics, conditions)),
+        diagnostics=described(analysis.diagnostics, conditions, diagnostic_sentences),
         plan=plan_rows(data, design),
         machine=tuple(flattened({name: header.host[name] for name in header.host if name not in _NOT_SHOWN})),
         lab=tuple(
@@ -423,7 +432,8 @@ def _rows(data: TrialData, design: Design | None) -> Iterator[tuple[str, str]]:
     study = header.study
     if design is not None and len(study.treatment_factors) > 1:
         yield from design_rows(design)
-    for factor in study.treatment_factors:
+    # a table of many effects names both levels of each
+    for factor in () if is_screen(study) else study.treatment_factors:
         yield f"Varied: {escape(factor.name)}", f"{_labels(factor)} (reference: {escape(factor.reference)})"
     for factor in study.condition_factors:
         yield f"Condition: {escape(factor.name)}", _labels(factor)

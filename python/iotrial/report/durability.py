@@ -10,7 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from iotrial.report.blocks import Block, Cell, Group, Note, Row, Section, Table, View, Words, heads
+from iotrial.report.blocks import (
+    DECISIVE,
+    EQUIVALENT,
+    Block,
+    Cell,
+    Group,
+    Note,
+    Row,
+    Section,
+    Table,
+    View,
+    Words,
+    heads,
+)
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.evidence import arm_order, is_reference
 from iotrial.report.notation import counted, joined, some
@@ -27,11 +40,7 @@ LEDE = (
     "part, whole or torn. Then the file system was mounted, checked, and searched for everything that had been "
     "acknowledged by then."
 )
-_INTERVALS = (
-    "Brackets are 95 % intervals for the share of such points: over several runs with the run as the unit (Korn and "
-    "Graubard), of a single one for the points of that run (Clopper-Pearson). They do not cover other disks or kernels, "
-    "and nothing lost is not a proof."
-)
+_INTERVALS = "Brackets: 95 % intervals for the share of such points on this disk and kernel. Nothing lost is not a proof."
 #: error level of all statements together that one level does more harm than another
 _ALPHA = 0.05
 #: runs of each arm from which on runs are compared; with fewer, points are
@@ -290,7 +299,7 @@ def durability_notes(rows: Sequence[DurabilityRow]) -> Iterator[Note]:
     bad = {arm: [row for row in own if row.harmful] for arm, own in arms.items()}
     texts = [_harm_of(harmed, len(arms[arm])) for arm, harmed in bad.items() if harmed]
     for text in some(texts, _MOST_ARMS):
-        yield Note(f"{text}.", "Power cut", "alarm", view=View.TEXT)
+        yield Note(f"{text}.", "Power cut", "alarm", view=View.SHORT)
     good = [row for row in rows if not row.harmful]
     if good:
         counts = {arm: len(own) - len(bad[arm]) for arm, own in arms.items()}
@@ -350,7 +359,7 @@ def durability_section(rows: Sequence[DurabilityRow], not_cut: Sequence[str]) ->
     made = tuple(Group(tuple(members), title) for title, members in groups.items())
     notes: list[Block] = [Note(f"{escape(why)}.", view=View.LONG) for why in not_cut]
     examples = [
-        Note(f"{_named(row, rows)}: {escape('; '.join(row.cuts.examples))}.", "Found", view=View.LONG)
+        Note(f"{_named(row, rows)}: {escape('; '.join(row.cuts.examples))}.", "Found", view=View.PAGE)
         for row in rows
         if row.cuts.examples
     ]
@@ -359,7 +368,11 @@ def durability_section(rows: Sequence[DurabilityRow], not_cut: Sequence[str]) ->
         if common
         else ""
     )
-    table: list[Block] = [Table(columns, made, note=each + _INTERVALS)] if rows else []
+    every = Table(columns, made, note=each + _INTERVALS)
+    table: list[Block] = [every] if rows else []
+    if harmed := [group for group in map(_harmed, made) if group.rows]:
+        # a note says how many points the others survived
+        table = [replace(every, view=View.PAGE), replace(every, groups=tuple(harmed), view=View.FULL)]
     yield Section(
         "After a power cut",
         (*table, *examples, *notes),
@@ -367,6 +380,10 @@ def durability_section(rows: Sequence[DurabilityRow], not_cut: Sequence[str]) ->
         lede=LEDE if rows else "",
         view=View.LONG,
     )
+
+
+def _harmed(group: Group) -> Group:
+    return replace(group, rows=tuple(row for row in group.rows if row.rank == DECISIVE))
 
 
 def _row(row: DurabilityRow, *, common: bool) -> Row:
@@ -378,4 +395,4 @@ def _row(row: DurabilityRow, *, common: bool) -> Row:
         _with_interval([one.corrupt for one in row.runs], row.runs),
         Words(f"{cuts.needs_fsck:,}", "mixed") if cuts.needs_fsck else "0",
     )
-    return Row(cells)
+    return Row(cells, DECISIVE if row.harmful else EQUIVALENT)

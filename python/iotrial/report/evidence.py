@@ -26,11 +26,14 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
 from iotrial.design.model import ArmKind
+from iotrial.documents import Unbounded
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.findings import row_label
 from iotrial.report.metrics import is_accounted_request, is_counter, unit_of
@@ -190,25 +193,43 @@ ByArm = Mapping[str, Measured]
 
 @dataclass(frozen=True, slots=True)
 class EvidenceRow:
-    """One median.
-
-    ``moved`` is "up" or "down" against the reference treatment, None if it did not move. ``e_value`` is the evidence of
-    the blocks against no change.
-    """
+    """One median, with its quartiles ``low`` and ``high``. ``group``: rows that share a reference (a factor, if rows are
+    levels)."""
 
     treatment: str
     condition: ConditionText
-    metric: str
+    metric: Annotated[
+        str,
+        Meta(
+            description="accounted_...: of repetitions that were traced, and not timed, after the last block; "
+            "accounted_requests.KIND is how many requests the lab's device was given, accounted_request_p50.KIND and "
+            "accounted_request_p99.KIND how long they took at most."
+        ),
+    ]
     unit: str
-    value: float
+    value: Annotated[
+        Unbounded,
+        Meta(
+            description="Median over the runs that count, or over accounted repetitions; latencies of requests are of all of "
+            "these together."
+        ),
+    ]
     low: float
     high: float
     runs: int
     is_response: bool
     is_reference: bool
-    moved: str | None = None
-    e_value: float = 1.0
-    group: str = ""  # rows that share a reference: a factor, if rows are levels
+    moved: Annotated[
+        str | None,
+        Meta(
+            description="Differs from the reference by e-BH over the whole table, and by more than the margin. Exploratory."
+        ),
+    ] = None
+    e_value: Annotated[
+        Unbounded,
+        Meta(description="Evidence of the blocks against no change; 1 for the reference."),
+    ] = 1.0
+    group: str = ""
     mean: float = math.nan
 
 

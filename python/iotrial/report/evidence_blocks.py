@@ -20,7 +20,7 @@ from iotrial.report.blocks import (
 from iotrial.report.document import Document
 from iotrial.report.evidence import COUNT, KINDS, EvidenceRow
 from iotrial.report.findings import arms_are_rows
-from iotrial.report.metrics import is_system_wide, words_of
+from iotrial.report.metrics import SYNCED, is_system_wide, words_of
 from iotrial.report.notation import capitalised, counted, elided, joined, percent
 from iotrial.report.phrases import TIME_UNITS, amount
 from iotrial.store.model import with_checks
@@ -40,7 +40,7 @@ _LEVEL_LEDE = (
 _MOST_ON_SCREEN = 3
 _ENERGY = "energy"
 #: changes in the table; the rest is folded on a page
-_MOST_CHANGES = 12
+_MOST_CHANGES = 8
 #: most conditions with a list of requests
 _MOST_CONDITIONS = 3
 #: singular and plural
@@ -64,11 +64,13 @@ def evidence_notes(document: Document) -> Iterator[Note]:
         more = f" and {len(changes) - _MOST_ON_SCREEN} more" if len(changes) > _MOST_ON_SCREEN else ""
         yield Note(f"{', '.join(texts)}{more}", "Evidence", view=View.SHORT)
     for words in _requests(document):
-        yield Note(words, "Requests", view=View.FULL)
+        yield Note(words, "Requests, traced separately", view=View.FULL)
 
 
 def _changes(document: Document) -> dict[tuple[str, str, str, str], list[EvidenceRow]]:
     """Return what changed with the treatment, without the primary responses: its rows, one for each condition.
+
+    A counter that goes on until the data is synced is left out if it changed like the one that ends with the run.
 
     Keys are metric, direction, treatment and group. Energy is first, since it is a cost of its own. Then counters: they say
     more about the mechanism than other timings, and system-wide metrics say less; what changed in more conditions is first.
@@ -79,6 +81,9 @@ def _changes(document: Document) -> dict[tuple[str, str, str, str], list[Evidenc
         if row.moved and not row.is_reference and row.metric not in primary:
             found.setdefault((row.metric, row.moved, row.treatment, row.group), []).append(row)
     timed = {row.metric for row in document.evidence if row.unit in TIME_UNITS}
+    for metric, way, treatment, group in list(found):
+        if metric.endswith(SYNCED) and (metric.removesuffix(SYNCED), way, treatment, group) in found:
+            del found[metric, way, treatment, group]
 
     def rank(key: tuple[str, str, str, str]) -> tuple[bool, bool, bool, int]:
         metric = key[0]
@@ -102,8 +107,8 @@ def _requests(document: Document) -> Iterator[str]:
             arms.setdefault(_requested(rows), []).append(escape(arm))
         texts = [f"{joined(names)} {requested}" for requested, names in arms.items()]
         where = f"{condition}: " if len(conditions) > 1 else ""
-        checks = ", with the checks after the work" if with_checks(document.data.requests) else ""
-        yield f"{where}{'; '.join(texts)}. Traced separately, not in the timed runs{checks}"
+        checks = ", all with the checks after the work" if with_checks(document.data.requests) else ""
+        yield f"{where}{'; '.join(texts)}{checks}"
 
 
 def _requested(rows: Mapping[str, EvidenceRow]) -> str:

@@ -94,7 +94,7 @@ def draw_figures(document: Document, *, most_panels: int | None = MOST_PANELS) -
     latencies = latencies_of(document.data, document.conditions, arms, by)
     within = within_of(document.data, document.conditions, arms, by)
     drawn = _chosen(panels, document.primary, most_panels)
-    diagnostics = {row.condition.key: row.diagnostic for row in document.diagnostics}
+    diagnostics = {row.condition.key: row.finding for row in document.diagnostics}
     most_marks = min(_MOST_MARKS, max(_LEAST_MARKS, _MARKS // max(1, len(drawn))))
     step = max((-(-panel.runs // most_marks) for panel in drawn), default=1)
     reading = _runs_reading(by, step)

@@ -112,10 +112,29 @@ def finding(effects: Sequence[Effect], conditions: Conditions, *, margin: float)
 
 
 def by_level(effects: Sequence[Effect], conditions: Conditions, *, margin: float) -> tuple[str, ...]:
-    """Return one clause for each level if :func:`finding` counted them instead; empty if it stated them."""
+    """Return one clause for each level if :func:`finding` counted them instead; empty if it stated them.
+
+    Levels that are equivalent to the same reference in several conditions share a clause.
+    """
     groups = _settings(effects)
-    clauses = [_clause(group, conditions, margin=margin) for group in groups]
-    return () if len(groups) < 2 or len(effects) <= _MOST_CLAUSES else tuple(clauses)
+    if len(groups) < 2 or len(effects) <= _MOST_CLAUSES:
+        return ()
+    alike: dict[tuple[object, ...], list[Setting]] = {}
+    for group in groups:
+        # of a single effect the clause has the size
+        equivalent = (
+            group.effects[0].conclusion.equivalent and group.words is not None and len(group.effects) > 1
+        )
+        same = group.words if equivalent else group.level
+        alike.setdefault((group.factor, group.reference, equivalent, same), []).append(group)
+    return tuple(
+        _clause(some[0], conditions, margin=margin)
+        if len(some) == 1
+        else _all_alike(
+            some, [e for one in some for e in one.effects], some[0].words or "", conditions, margin=margin
+        )
+        for some in alike.values()
+    )
 
 
 def strength(effect: Effect) -> float:

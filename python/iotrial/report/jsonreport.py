@@ -6,7 +6,6 @@ inside ``trial``, ``host``, ``diagnostics`` and ``claims``.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -20,41 +19,39 @@ from iotrial.documents import (
     JsonObject,
     Labels,
     Probability,
+    Size,
+    has_fields_of,
     plain,
-    ratio_or_difference,
 )
 from iotrial.knobs.declaration import Consequence
 from iotrial.report.claims import HeldClaim, Outcome
 from iotrial.report.document import Document
 from iotrial.report.durability import DurabilityRow, lossy_interval
+from iotrial.report.evidence import EvidenceRow
 from iotrial.report.fidelity import StandIn
 from iotrial.report.notation import utc
 from iotrial.report.rows import with_cells
 from iotrial.report.safety import LevelSafety, consequence_of_level, every_level
-from iotrial.report.within import changes_within
+from iotrial.report.within import ChangeWithin, changes_within
 from iotrial.stats.model import (
     CarryOver,
     Conclusion,
+    Condition,
+    Control,
+    Diagnostic,
     Effect,
-    EffectKind,
-    LevelChange,
-    MeanRatio,
-    Means,
     Race,
-    Share,
-    Verdict,
+    SlowRuns,
+    Unaffected,
     VoidCount,
 )
 from iotrial.stats.reasons import Reason
 from iotrial.store.model import Continuation
 from iotrial.store.states import TrialState
-from iotrial.study.model import Better, Says, Scale, Study
+from iotrial.study.model import Says, Study
 
 if TYPE_CHECKING:
     from iotrial.report.figure_files import FigureFiles
-
-Size = float | UnsetType | None
-Condition = Annotated[Labels, Meta(description="Condition factors, and the workload, by name.")]
 
 
 class FactTable(JsonObject, frozen=True, forbid_unknown_fields=False):
@@ -129,56 +126,40 @@ class Trial(JsonObject, frozen=True, forbid_unknown_fields=False):
     ) = UNSET
 
 
+@has_fields_of(SlowRuns, without=("alpha",))
 class SlowRunsFound(JsonObject, frozen=True):
     """Shares of slow runs and their difference, level minus reference.
 
     Each has anytime-valid bounds at family_alpha. differ: 0 is outside the bounds of the difference.
     """
 
-    factor: Annotated[float, Meta(gt=1)]
-    level: Share
-    reference: Share
-    difference: Annotated[float, Meta(ge=-1, le=1)]
-    low: Annotated[float, Meta(ge=-1, le=1)]
-    high: Annotated[float, Meta(ge=-1, le=1)]
     differ: bool
 
 
+@has_fields_of(
+    Effect,
+    without=(
+        "decided",
+        "block_sd",
+        "margin",
+        "cross_check",
+        "discovery",
+        "e_value",
+        "leaning",
+        "span",
+        "averaged",
+    ),
+)
 class EffectFound(JsonObject, frozen=True, kw_only=True):
     """One comparison with its verdict."""
 
-    kind: Annotated[
-        EffectKind,
-        Meta(
-            description="An interaction is half the difference of one factor's effects at the two levels of "
-            "the other, on the scale of the response. A cell is a main effect at one level of another factor, which its "
-            "condition names: cells are given where they are the answer, and the conclusion of their main effect is varies."
-        ),
-    ]
-    factor: Annotated[
-        str,
-        Meta(description="Of an interaction two names joined by a colon, and so are level and reference."),
-    ]
-    level: str
-    reference: str
-    condition: Condition
-    workload: str
-    response: str
-    unit: str
-    scale: Scale
-    better: Better
-    primary: bool
     ratio: Annotated[
         Size, Meta(description="Response at the level over response at the reference (scale log).")
     ] = UNSET
     difference: Annotated[
         Size, Meta(description="Response at the level less response at the reference (scale difference).")
     ] = UNSET
-    low: float | None
-    high: float | None
-    family_alpha: Annotated[float, Meta(gt=0, le=1)]
-    p_anytime: Probability
-    verdict: Verdict
+    detectably: Literal["faster", "slower", "higher", "lower", "better", "worse"] | None
     conclusion: Annotated[
         Conclusion,
         Meta(
@@ -193,76 +174,7 @@ class EffectFound(JsonObject, frozen=True, kw_only=True):
             "conditions do not agree (agree is false), or where the cells of a main effect are the answer."
         ),
     ]
-    agree: Annotated[
-        bool | None,
-        Meta(
-            description="Of a pooled effect: whether its conditions show the same effect within the margin; null for others."
-        ),
-    ]
-    detectably: Literal["faster", "slower", "higher", "lower", "better", "worse"] | None
-    bounds: Annotated[
-        tuple[float, float] | None,
-        Meta(
-            description="Where every effect beyond the margin is excluded: the one-sided bounds, each at "
-            "family_alpha. If the verdict is equivalent, low and high are these bounds."
-        ),
-    ]
-    two_sided: Annotated[
-        tuple[float | None, float | None] | None,
-        Meta(description="Both ends of the two-sided interval at family_alpha, whatever the verdict."),
-    ]
-    skewed: Annotated[
-        bool,
-        Meta(
-            description="The contrasts are skewed, so the interval is that of their median: it rests on their signs alone."
-        ),
-    ]
-    plain_beyond: Annotated[
-        float | None,
-        Meta(
-            description="The whole interval must lie beyond this relative effect for a plain word: the margin, or the "
-            "injected slowdown until it has been seen."
-        ),
-    ]
-    reason: str | None
-    detectable: float | None
-    blocks: Count
-    failures: Count
-    aliases: Annotated[
-        tuple[str, ...],
-        Meta(
-            description="Interactions that the design cannot tell from this one (one:other, a minus before "
-            "it where the sign is opposite)."
-        ),
-    ]
-    statistic: Annotated[
-        str,
-        Meta(
-            pattern="^(typical|mean|p[0-9.]+)$",
-            description="What is compared of an arm's runs: the typical one, their mean, or a quantile.",
-        ),
-    ]
-    slow_runs: Annotated[
-        SlowRunsFound | None,
-        Meta(
-            description="Of primary main effects on a time or a rate: runs that took more than factor times as long as is "
-            "typical. null where they are not counted."
-        ),
-    ]
-    mean_ratio: Annotated[
-        MeanRatio | None,
-        Meta(
-            description="Ratio of the mean values, next to that of typical runs; null with fewer than 20 blocks and "
-            "where factors are crossed."
-        ),
-    ]
-    means: Annotated[
-        Means | None,
-        Meta(
-            description="Ratio of the arms' mean runs with its interval at family_alpha, each run counted as at most cap "
-            "times the typical one; null where means are not compared."
-        ),
-    ]
+    slow_runs: SlowRunsFound | None
     level_safety: Annotated[
         Consequence | None,
         Meta(description="What the level does to the safety of data; null for an interaction."),
@@ -279,51 +191,28 @@ _BY_SCALE = Meta(
 )
 
 
+@has_fields_of(Control, without=("blocks",))
 class ControlFound(JsonObject, frozen=True):
     """One control effect in one condition. ``told_from_zero``: distinguished from zero at the study's alpha."""
 
-    kind: Literal["negative", "positive"]
-    condition: Condition
-    response: str
-    injected: float
-    ratio: float | None
-    low: float | None
-    high: float | None
-    passed: bool
-    told_from_zero: bool
 
-
+@has_fields_of(
+    EvidenceRow,
+    without=(
+        "low",
+        "high",
+        "runs",
+        "is_response",
+        "is_reference",
+        "group",
+        "mean",
+    ),
+)
 class Evidence(JsonObject, frozen=True):
     """One median of one treatment."""
 
-    treatment: str
     condition: Condition
-    metric: Annotated[
-        str,
-        Meta(
-            description="accounted_...: of repetitions that were traced, and not timed, after the last block; "
-            "accounted_requests.KIND is how many requests the lab's device was given, accounted_request_p50.KIND and "
-            "accounted_request_p99.KIND how long they took at most."
-        ),
-    ]
-    value: Annotated[
-        float | None,
-        Meta(
-            description="Median over the runs that count, or over accounted repetitions; latencies of requests are of all of "
-            "these together."
-        ),
-    ]
-    unit: str
-    moved: Annotated[
-        Literal["up", "down"] | None,
-        Meta(
-            description="Differs from the reference by e-BH over the whole table, and by more than the margin. Exploratory."
-        ),
-    ]
-    e_value: Annotated[
-        float | None,
-        Meta(description="Evidence of the blocks against no change; 1 for the reference."),
-    ]
+    moved: Literal["up", "down"] | None
 
 
 class Durability(JsonObject, frozen=True):
@@ -354,42 +243,32 @@ class Durability(JsonObject, frozen=True):
     examples: tuple[str, ...]
 
 
+@has_fields_of(Unaffected, without=("scale",))
 class UnaffectedFound(JsonObject, frozen=True, kw_only=True):
     """One primary comparison on the blocks in which neither run follows the level."""
 
-    factor: str
-    level: str
-    reference: str
-    response: str
     ratio: Size = UNSET
     difference: Size = UNSET
-    low: float | None
-    high: float | None
-    blocks: Count
 
 
+@has_fields_of(
+    CarryOver,
+    without=(
+        "unit",
+        "scale",
+        "alpha",
+        "doubtful",
+        "explicable",
+        "upcoming",
+        "switching",
+    ),
+)
 class CarryOverFound(JsonObject, frozen=True, kw_only=True):
     """Check for carry-over: whether runs of one condition depend on the level that ran just before."""
 
-    condition: Condition
-    response: str
-    factor: str
-    level: Annotated[str, Meta(description="The level with the strongest evidence of carry-over.")]
-    others: Annotated[tuple[str, ...], Meta(description="The factor's other levels.")]
     ratio: Annotated[Size, Meta(description="Runs after the level against runs after others.")] = UNSET
     difference: Size = UNSET
-    between_blocks: Annotated[bool, Meta(description="Seen from one block to the next, else inside blocks.")]
-    e_value: Annotated[float | None, Meta(description="The largest so far.")]
     fails_at: float | None
-    passed: bool
-    score: Annotated[
-        float,
-        Meta(description="The largest score (z) of the least squares on the levels of the runs before."),
-    ]
-    suspected: Annotated[
-        bool, Meta(description="The runs seem to depend on those before them, so no verdict is given.")
-    ]
-    blocks: Count
     wash_in: Annotated[
         bool, Meta(description="Judged on blocks with unmeasured runs before each measured one.")
     ]
@@ -415,38 +294,16 @@ class CarryOverFound(JsonObject, frozen=True, kw_only=True):
     ]
 
 
-class Changed(JsonObject, frozen=True):
-    """A change in the level of all arms' blocks, by a ratio or a difference, with the block that begins at that time."""
-
-    at_s: float | None
-    ratio: float | None
-    difference: float | None
-
-
+@has_fields_of(Diagnostic)
 class ConditionFacts(JsonObject, frozen=True, forbid_unknown_fields=False):
     """Facts about one condition's primary response that inform and never gate (null: too few blocks)."""
 
-    condition: Condition
-    response: str
-    blocks: Count
-    order_effect: float | None
-    order_p: float | None
-    autocorrelation: float | None
-    drift_per_hour: float | None
-    bimodality: float | None
-    block_share: float | None
-    changes: list[Changed]
 
-
+@has_fields_of(ChangeWithin, without=("unit",))
 class ChangeInRuns(JsonObject, frozen=True, forbid_unknown_fields=False):
     """A change within the runs of one arm, and its time."""
 
     condition: Labels
-    what: str
-    arm: str
-    at_s: float | None
-    before: float | None
-    after: float | None
 
 
 class Diagnostics(JsonObject, frozen=True, forbid_unknown_fields=False):
@@ -555,11 +412,8 @@ def report_json(document: Document, figures: Sequence[FigureFiles] | None = None
         likely_reasons=tuple(document.reasons),
         not_cut=tuple(document.data.not_cut) or UNSET,
         not_accounted=tuple(document.data.not_accounted),
-        carry_over=[_carry_over(row.carry_over) for row in document.carry_over],
-        conditions=[
-            ConditionFacts.of(row.diagnostic, changes=[_changed(one) for one in row.diagnostic.changes])
-            for row in document.diagnostics
-        ],
+        carry_over=[_carry_over(row.finding) for row in document.carry_over],
+        conditions=[ConditionFacts.of(row.finding) for row in document.diagnostics],
         within_runs=[
             ChangeInRuns.of(one, condition=one.condition.levels)
             for one in changes_within(document.data, document.conditions)
@@ -568,7 +422,7 @@ def report_json(document: Document, figures: Sequence[FigureFiles] | None = None
     report = Report(
         _trial(document, figures),
         [_effect(row.effect, document.trial.header.study) for row in with_cells(document.effects)],
-        [ControlFound.of(row.control) for row in document.controls],
+        [ControlFound.of(row.finding) for row in document.controls],
         [Evidence.of(row, condition=row.condition.labels) for row in document.evidence],
         analysis.void,
         diagnostics,
@@ -628,7 +482,6 @@ def _trial(document: Document, figures: Sequence[FigureFiles] | None) -> Trial:
 def _effect(effect: Effect, study: Study) -> EffectFound:
     return EffectFound.of(
         effect,
-        **ratio_or_difference(effect.value, by_ratio=effect.scale is Scale.LOG),
         slow_runs=None if effect.slow_runs is None else SlowRunsFound.of(effect.slow_runs),
         level_safety=consequence_of_level(study, effect.factor, effect.level),
         reference_safety=consequence_of_level(study, effect.factor, effect.reference),
@@ -651,23 +504,13 @@ def _durability(row: DurabilityRow) -> Durability:
 def _carry_over(one: CarryOver) -> CarryOverFound:
     return CarryOverFound.of(
         one,
-        **ratio_or_difference(one.ratio, by_ratio=one.scale is Scale.LOG),
-        between_blocks=one.across,
         fails_at=1.0 / one.alpha,
         wash_in=one.wash_in is not None,
         wash_in_runs=0 if one.wash_in is None else one.wash_in.runs,
         wash_in_level=None if one.wash_in is None else one.wash_in.before.value,
         switch_cost=None if one.switching is None else one.switching.size,
-        unaffected=[
-            UnaffectedFound.of(other, **ratio_or_difference(other.ratio, by_ratio=other.scale is Scale.LOG))
-            for other in one.unaffected
-        ],
+        unaffected=[UnaffectedFound.of(other) for other in one.unaffected],
     )
-
-
-def _changed(one: LevelChange) -> Changed:
-    ratio, difference = (math.exp(one.size), None) if one.logarithmic else (None, one.size)
-    return Changed(one.at_s, ratio, difference)
 
 
 def _claim(held: HeldClaim) -> ClaimHeld:

@@ -10,7 +10,8 @@ import re
 from iotrial.report.phrases import spoken
 
 SYSTEM_WIDE = "system-wide: "
-_SYNCED = "_synced"
+#: of a counter that goes on until the data of the run is synced
+SYNCED = "_synced"
 
 # Units by a counter's name; the first pattern found applies.
 _UNITS = (
@@ -157,7 +158,7 @@ def words_of(metric: str) -> str:
     name, _, kind = metric.partition(".")
     if name in _REQUESTS:
         return _REQUESTS[name].format(spoken(kind))
-    plain = metric.removesuffix(_SYNCED)
+    plain = metric.removesuffix(SYNCED)
     words = _WORDS.get(plain)
     if words is None and plain.startswith("log_"):
         words = _WORDS.get(f"device_{plain.removeprefix('log_')}", spoken(plain)).replace(
@@ -170,7 +171,7 @@ def words_of(metric: str) -> str:
     if words is None:
         system = plain.startswith("system_")
         words = spoken(plain.removeprefix("system_") if system else plain)
-    after = ", up to the sync after the run" if plain != metric else ""
+    after = ", until synced" if plain != metric else ""
     return f"{SYSTEM_WIDE if is_system_wide(plain) else ''}{words}{after}"
 
 

@@ -372,11 +372,16 @@ def verdict_cell(
         ]
     if effect.detectably and effect.conclusion is not Conclusion.VARIES:
         found.append(Words(f"detectably {escape(effect.detectably)}", small=small))
-    if effect.not_tried:
-        found.append(Words(escape(effect.not_tried), small=small, view=reasons))
-    elif effect.conclusion is Conclusion.UNDECIDED and effect.reason not in (None, "budget_spent"):
-        found.append(Words(reason_in_words(str(effect.reason)), small=small, view=reasons))
+    if reason := reason_of(effect):
+        found.append(Words(reason, small=small, view=reasons))
     return tuple(found)
+
+
+def reason_of(effect: Effect) -> str:
+    """Return why an effect is open, in words; empty if it is not, or for want of blocks alone."""
+    if effect.conclusion is Conclusion.UNDECIDED and effect.reason not in (None, "budget_spent"):
+        return reason_in_words(str(effect.reason))
+    return escape(effect.not_tried)
 
 
 def amount(value: float | None, unit: str, *, relative_to: float | None = None) -> str:

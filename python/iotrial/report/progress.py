@@ -176,23 +176,18 @@ def effect_lines(effects: Iterable[Effect], study: Study) -> tuple[EffectLine, .
         key=lambda effect: conditions.of_effect(effect).order,
     )
     return tuple(
-        EffectLine(
+        EffectLine.of(
+            effect,
             condition=conditions.of_effect(effect).text,
-            factor=effect.factor,
-            level=effect.level,
-            reference=effect.reference,
-            value=effect.value,
-            low=effect.low,
-            high=effect.high,
-            blocks=effect.blocks,
             verdict=effect.verdict.value if effect.decided else None,
             conclusion=effect.conclusion if effect.decided else None,
             null=null_value(effect),
-            unit=effect.unit,
+            before_low=None,
+            before_high=None,
+            before_blocks=0,
             crossed=effect.kind == "interaction",
             response=effect.response if several else "",
             risk=risk_of(effect, risks) if effect.decided else "",
-            not_tried=effect.not_tried,
         )
         for effect in ordered
     )

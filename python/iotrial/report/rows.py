@@ -1,12 +1,12 @@
-"""The rows of a document: effects, controls, diagnostics, void blocks, failed runs, each with its words."""
+"""Findings in words: effects, controls, carry-over and diagnostics; void blocks and failed runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 from iotrial.report.conditions import Conditions, ConditionText
-from iotrial.report.diagnostics import diagnostic_sentences
 from iotrial.report.evidence import Typical, TypicalValues
 from iotrial.report.findings import is_screen, span_sentence, strength
 from iotrial.report.interactions import (
@@ -26,7 +26,6 @@ from iotrial.report.notation import capitalised, named_level
 from iotrial.report.phrases import effect_sentence, interval, label, without_interval
 from iotrial.report.risks import risk_of
 from iotrial.report.safety import NO_RISKS, Risks, risks_of
-from iotrial.report.sentences import carry_over_sentences, control_sentence
 from iotrial.report.slow_runs import more_slow_runs
 from iotrial.report.slow_runs import sentence as slow_sentence
 from iotrial.stats.model import CarryOver, Conclusion, Control, Diagnostic, Effect
@@ -86,43 +85,21 @@ class EffectRow:
         return f"pooled over {self.condition.text}" if self.effect.kind == "pooled" else self.condition.text
 
 
-@dataclass(frozen=True, slots=True)
-class CarryOverRow:
-    """The carry-over control of one condition. ``unaffected``: a sentence for each comparison on unaffected blocks."""
-
-    carry_over: CarryOver
-    condition: ConditionText
-    sentence: str
-    unaffected: tuple[str, ...]
+F = TypeVar("F", Control, CarryOver, Diagnostic)
 
 
 @dataclass(frozen=True, slots=True)
-class ControlRow:
-    """One control effect with its condition and its sentence."""
+class Described(Generic[F]):
+    """A finding of one condition in words. The first sentence is the main one."""
 
-    control: Control
-    condition: ConditionText
-    sentence: str
-
-    @property
-    def standing(self) -> str:
-        """Why a control that has not failed shows nothing yet; empty if it failed or passed."""
-        control = self.control
-        if not control.passed:
-            return ""
-        seen = control.kind == "positive" and control.told_from_zero
-        if control.low is None and control.high is None:
-            return "seen, no interval yet" if seen else "too few blocks"
-        return "not seen yet" if control.kind == "positive" and not seen else ""
-
-
-@dataclass(frozen=True, slots=True)
-class DiagnosticRow:
-    """The diagnostics of one condition. ``sentences`` explain each number."""
-
-    diagnostic: Diagnostic
+    finding: F
     condition: ConditionText
     sentences: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        """The first sentence."""
+        return self.sentences[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,19 +217,13 @@ def _cells(row: EffectRow, one: Split, values: TypicalValues | None) -> Iterator
         yield replace(cell, comparison=f"{row.comparison} {cell.name}")
 
 
-def control_rows(controls: Sequence[Control], conditions: Conditions) -> Iterator[ControlRow]:
-    """Yield one row per control, in the order of the analysis."""
-    for control in controls:
-        condition = conditions.of_levels(control.condition)
-        yield ControlRow(control, condition, control_sentence(control, condition.text))
-
-
-def carry_over_rows(found: Sequence[CarryOver], conditions: Conditions) -> Iterator[CarryOverRow]:
-    """Yield one row per condition, in the order of the analysis."""
-    for one in found:
-        condition = conditions.of_levels(one.condition)
-        sentence, *unaffected = carry_over_sentences(one)
-        yield CarryOverRow(one, condition, sentence, tuple(unaffected))
+def described(
+    findings: Sequence[F], conditions: Conditions, sentences: Callable[[F], Iterable[str]]
+) -> tuple[Described[F], ...]:
+    """Return findings with their conditions and sentences, in the order of the analysis."""
+    return tuple(
+        Described(one, conditions.of_levels(one.condition), tuple(sentences(one))) for one in findings
+    )
 
 
 def void_blocks(data: TrialData, conditions: Conditions) -> Iterator[VoidBlock]:
@@ -275,10 +246,3 @@ def failed_runs(data: TrialData, conditions: Conditions) -> Iterator[FailedRun]:
         if run.failure is not None:
             condition = conditions.of_key(run.condition)
             yield FailedRun(condition, run.block, escape(run.arm), run.started_s, escape(run.failure))
-
-
-def diagnostic_rows(diagnostics: Sequence[Diagnostic], conditions: Conditions) -> Iterator[DiagnosticRow]:
-    """Yield one row per condition, in the order of the analysis."""
-    for diagnostic in diagnostics:
-        condition = conditions.of_levels(diagnostic.condition)
-        yield DiagnosticRow(diagnostic, condition, diagnostic_sentences(diagnostic))

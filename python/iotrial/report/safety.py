@@ -24,6 +24,8 @@ from iotrial.workloads.database import DatabaseWork
 _GRAVITY = {Safety.HARMLESS: 0, Safety.TRADE_OFF: 1, Safety.NOT_JUDGED: 2, Safety.DATA_AT_RISK: 3}
 #: the width of the heading of a line of a plan
 _HEADING = 11
+#: with more, a terminal counts the trade-offs
+_MOST_TRADE_OFFS = 6
 #: by factor and level, the consequence, for levels that put data at risk
 Risks = Mapping[str, Mapping[str, str]]
 NO_RISKS: Risks = MappingProxyType({})
@@ -209,6 +211,8 @@ def safety_blocks(lines: Sequence[tuple[Safety, str]]) -> Iterator[Block]:
         else:
             yield note
     if lesser:
-        yield Section(
-            f"Trade-offs of these settings ({len(lesser)})", tuple(lesser), folded=True, view=View.LONG
-        )
+        few = len(lesser) <= _MOST_TRADE_OFFS
+        title = f"Trade-offs of these settings ({len(lesser)})"
+        yield Section(title, tuple(lesser), folded=True, view=View.LONG if few else View.PAGE)
+        if not few:
+            yield Note(f"{title}: --json has them.", view=View.FULL)

@@ -342,7 +342,7 @@ def carry_over_sentences(one: CarryOver) -> Iterator[str]:
     yield escape(in_words(one))
     for other in one.unaffected:
         null = 1.0 if other.scale is Scale.LOG else 0.0
-        size = bracketed(other.ratio, other.low, other.high, null=null)
+        size = bracketed(other.value, other.low, other.high, null=null)
         comparison = f"{named_level(other.factor, other.level)} vs {other.reference}"
         blocks = f"the {counted(other.blocks, 'block')} in which neither run follows {one.factor}={one.level}"
         yield escape(f"{comparison}: {size} in {blocks} (exploratory)")
@@ -479,7 +479,9 @@ def _supports(
     if is_invalid(trial, analysis):
         yield from map(Note, reason_sentences(analysis, reasons, conditions))
     else:
-        yield from (Note(sentence, view=View.LONG) for sentence in by_level)
+        # the table of a screen names its settings
+        view = View.PAGE if is_screen(trial.header.study) else View.LONG
+        yield from (Note(sentence, view=view) for sentence in by_level)
         for number, sentence in enumerate(_on_interactions(trial, analysis)):
             screen = number < _MOST_ON_SCREEN and not by_cells
             yield Note(sentence, view=View.ALL if screen else View.LONG)
@@ -645,8 +647,7 @@ def _on_skew(effects: Sequence[Effect], conditions: Conditions) -> str | None:
     named = [level_name(effect) + conditions.of_effect(effect).behind for effect in found]
     return (
         f"Runs are skewed, or stall now and then, in {counted(len(found), 'comparison')}: "
-        f"{joined(some(named, _MOST_LEANING))}. The interval there is of the median of the ratios, and a stalled run counts "
-        "like any other."
+        f"{joined(some(named, _MOST_LEANING))}. Their intervals are of the median of the ratios."
     )
 
 

@@ -31,7 +31,6 @@ from iotrial.report.blocks import (
 )
 from iotrial.report.claims import ClaimGroup, HeldClaim, Outcome, cannot_say_in_brief, grouped
 from iotrial.report.conditions import EVERYWHERE
-from iotrial.report.diagnostics import change_sentence
 from iotrial.report.document import OTHER_CLAIMS, Document
 from iotrial.report.durability import durability_notes, durability_section
 from iotrial.report.evidence import Typical
@@ -57,6 +56,7 @@ from iotrial.report.phrases import (
     interval,
     interval_title,
     kind_of,
+    reason_of,
     spoken,
     verdict_cell,
 )
@@ -114,7 +114,7 @@ _MOST_CONDITIONS = 6
 #: a longer table of effects is folded on a page, below its chart
 _MOST_ROWS_OPEN = 12
 #: effects on other responses in the full text; a page and --json have all
-_MOST_EXPLORATORY = 12
+_MOST_EXPLORATORY = 6
 _MOST_LISTED = 200
 #: parts of a trial's time that the full text names
 _MOST_PARTS = 5
@@ -177,7 +177,6 @@ def _blocks(document: Document, drawn: Figures | None, html_path: str | None) ->
     yield from _claims(document)
     yield from _controls(document)
     yield from _losses(document)
-    yield from _diagnostics(document)
     yield from _plan(document)
     yield from _end(document, html_path)
 
@@ -209,6 +208,7 @@ def _answer(document: Document, drawn: Figures | None) -> Iterator[Block]:
         if document.pooled:
             title = f"Means over conditions (pooled): a separate family ({len(document.pooled)})"
             more.append(Section(title, (pooled,), folded=True, view=View.LONG))
+        more += _reasons(document.primary) if document.valid else ()
         yield Section("Effects", tuple(more), id="effects", lede=_effects_lede(document), view=view)
     yield from _factors(document, drawn)
 
@@ -279,7 +279,9 @@ def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = 
     made = tuple(Group(tuple(members), key[0] if key else "") for key, members in groups.items())
     bounded = any(row.effect.bounds and row.effect.verdict is Verdict.EQUIVALENT for row in rows)
     typically = any(row.effect.conclusion is Conclusion.EQUIVALENT_TYPICALLY for row in rows)
-    spread = any(one is not None and one.low is not None for row in rows for one in row.typical)
+    spread = not exploratory and any(
+        one is not None and one.low is not None for row in rows for one in row.typical
+    )
     note = " ".join([_SPREAD] * spread + ([_BOUNDS] * bounded + [_TYPICALLY] * typically) * valid)
     return Table(columns, made, note=note, noun="comparison", most=_MOST_EXPLORATORY * exploratory)
 
@@ -295,7 +297,7 @@ def _effect(row: EffectRow, name: str, *, measured: bool, valid: bool, explorato
 
 
 def _typical(one: Typical | None) -> Cell:
-    """Return e.g. "36.2 ms ± 3 %", in full with the bytes or operations per second."""
+    """Return e.g. "36.2 ms ± 3 %", on a page with the bytes or operations per second."""
     if one is None:
         return "–"
     text = quantity(one.value, one.unit)
@@ -303,7 +305,18 @@ def _typical(one: Typical | None) -> Cell:
         text += f" ±{(one.high - one.low) / 2 / abs(one.value):.0%}".replace("%", " %")
     if one.rate is None:
         return text
-    return Words(text), Words(quantity(*one.rate), "dim", small=True, view=View.LONG)
+    return Words(text), Words(quantity(*one.rate), "dim", small=True, view=View.PAGE)
+
+
+def _reasons(rows: Sequence[EffectRow]) -> Iterator[Note]:
+    """Yield why effects are open, each reason once: in the cells of a terminal's table it would take many lines."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if reason := reason_of(row.effect):
+            found.setdefault((row.effect.conclusion.words, reason), []).append(row.comparison)
+    for (word, reason), names in found.items():
+        named = some(list(dict.fromkeys(names)), _MOST_ON_SCREEN)
+        yield Note(f"{joined(named)}: {reason}.", capitalised(word), view=View.FULL)
 
 
 def rank_of(effect: Effect) -> int:
@@ -314,7 +327,7 @@ def rank_of(effect: Effect) -> int:
 
 
 def _verdict(row: EffectRow, *, valid: bool) -> Cell:
-    return verdict_cell(row.effect, row.verdict, risk=row.risk, valid=valid, reasons=View.LONG)
+    return verdict_cell(row.effect, row.verdict, risk=row.risk, valid=valid, reasons=View.PAGE)
 
 
 def _factors(document: Document, drawn: Figures | None) -> Iterator[Section]:
@@ -381,9 +394,8 @@ def _interactions(rows: Sequence[EffectRow], *, by_cells: bool) -> Iterator[Note
 def _supports(document: Document) -> Iterator[Note]:
     yield from evidence_notes(document)
     for row in document.diagnostics:
-        if row.diagnostic.changes and (sentence := change_sentence(row.diagnostic)):
-            where = f"{row.condition.text}: " if row.condition.text else ""
-            yield Note(f"{where}{sentence}", "Change", view=View.FULL)
+        for sentence in row.sentences:
+            yield Note(f"{row.condition.text}: {sentence}.", "Note", view=View.FULL)
     for within in changes_within(document.data, document.conditions)[:_MOST_ON_SCREEN]:
         yield Note(
             f"within a run of {escape(within.arm)}, {within.what}: after {format_duration(within.at_s)} from "
@@ -412,7 +424,7 @@ def _limits(document: Document) -> Iterator[Note]:
         if note.startswith("controls were off"):  # a sentence above says so
             continue
         # the line above has these counts
-        view = View.FULL if document.failures and " failed runs of " in note else View.TEXT
+        view = View.LONG if document.failures and " failed runs of " in note else View.ALL
         yield Note(escape(note), "Note", view=view)
     for why in document.data.not_accounted:
         yield Note(escape(why), "Note", view=View.FULL)
@@ -510,12 +522,12 @@ def _controls(document: Document) -> Iterator[Section]:
     columns = ("~condition", "control", ">put in", "~found", ">blocks", "")
     rows = []
     for row in document.controls:
-        control = row.control
+        control = row.finding
         state = (
             Words("failed", "failed", badge=True)
             if not control.passed
-            else Words(row.standing, "mixed", badge=True)
-            if row.standing
+            else Words(control.standing, "mixed", badge=True)
+            if control.standing
             else Words("passed", "confirmed", badge=True)
         )
         kind = "identical copy" if control.kind == "negative" else "slowed copy"
@@ -526,21 +538,21 @@ def _controls(document: Document) -> Iterator[Section]:
     if document.carry_over:
         carried = []
         for one in document.carry_over:
-            texts = [f"{capitalised(text)}." for text in (one.sentence, *one.unaffected)]
-            passed = one.carry_over.passed
+            texts = [f"{capitalised(text)}." for text in one.sentences]
+            passed = one.finding.passed
             state = Words("passed" if passed else "failed", "confirmed" if passed else "failed", badge=True)
-            if passed and one.carry_over.held:
+            if passed and one.finding.held:
                 state = Words("suspected", "mixed", badge=True)
-            elif passed and not one.carry_over.blocks:
+            elif passed and not one.finding.blocks:
                 state = Words("too few blocks", "mixed", badge=True)
-            before = one.carry_over.wash_in
+            before = one.finding.wash_in
             wash_in = "none" if before is None else f"{before.runs} x {before.before}"
-            carried.append((one.condition.text, " ".join(texts), str(one.carry_over.blocks), wash_in, state))
+            carried.append((one.condition.text, " ".join(texts), str(one.finding.blocks), wash_in, state))
         names = ("~condition", "~found", ">blocks", "wash-in", "")
         blocks.append(table(names, carried, title="Carry-over: does a run depend on the one before?"))
     lede = _CONTROLS_LEDE if document.controls else _NO_CONTROLS
     failed = not document.valid
-    suspected = any(one.carry_over.held for one in document.carry_over)
+    suspected = any(one.finding.held for one in document.carry_over)
     # a sentence below the effects says so of controls that have not failed
     view = View.LONG if failed or suspected or not rows else View.PAGE
     blocks = blocks or [Note(_NO_CONTROLS, view=View.FULL)]
@@ -587,28 +599,6 @@ def _losses(document: Document) -> Iterator[Section]:
 
 def _seconds(at_s: float | None) -> str:
     return "–" if at_s is None else format_duration(at_s)
-
-
-def _diagnostics(document: Document) -> Iterator[Section]:
-    if not document.diagnostics and not document.analysis.notes:
-        return
-    few = len(document.diagnostics) <= 2
-    blocks = tuple(
-        Section(
-            f"{row.condition.text}, {spoken(row.diagnostic.response)} ({row.diagnostic.blocks} blocks)",
-            tuple(Note(sentence, view=View.PAGE) for sentence in row.sentences),
-            folded=True,
-            open=few,
-            view=View.PAGE,
-        )
-        for row in document.diagnostics[:_MOST_LISTED]
-    )
-    notes = f" Notes: {'; '.join(map(escape, document.analysis.notes))}." if document.analysis.notes else ""
-    lede = (
-        f"For information only: the method does not assume independent or normally distributed runs.{notes}"
-    )
-    blocks = blocks or (Section("", (Note(notes.strip(), view=View.PAGE),), view=View.PAGE),)
-    yield Section("Diagnostics", blocks, id="diagnostics", lede=lede, folded=True, view=View.PAGE)
 
 
 def _time_spent(document: Document) -> Iterator[Block]:

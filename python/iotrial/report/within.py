@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from iotrial.design.model import ArmKind
+from iotrial.documents import Unbounded
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.evidence import sound_runs
 from iotrial.report.series import Arm, arms_of
@@ -174,9 +175,9 @@ class ChangeWithin:
     what: str
     unit: str
     arm: str
-    at_s: float
-    before: float
-    after: float
+    at_s: Unbounded
+    before: Unbounded
+    after: Unbounded
 
 
 def changes_within(data: TrialData, conditions: Conditions) -> tuple[ChangeWithin, ...]:

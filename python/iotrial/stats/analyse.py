@@ -29,6 +29,7 @@ from iotrial.stats.model import (
     Control,
     Diagnostic,
     Effect,
+    EffectKind,
     FailureCounts,
     Interval,
     Means,
@@ -309,7 +310,7 @@ class _Estimand:
     course: Course | None = None
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> EffectKind:
         return "pooled" if self.pooled else self.term.kind.value
 
     @property

@@ -140,8 +140,8 @@ def judge_carry_over(
         factor=factor,
         level=level,
         others=_others(spec, factor, level),
-        across=most.across,
-        ratio=on_scale(shift, response),
+        between_blocks=most.across,
+        value=on_scale(shift, response),
         unit=response.unit,
         scale=response.scale,
         e_value=math.exp(min(most.largest, _LOG_LARGEST)),
@@ -200,7 +200,7 @@ def at_stake(spec: Spec, judged: Judged, effects: Iterable[Effect]) -> CarryOver
         factor=most.factor,
         level=most.level,
         others=_others(spec, most.factor, most.level),
-        ratio=math.exp(most.largest) if one.scale is Scale.LOG else most.largest,
+        value=math.exp(most.largest) if one.scale is Scale.LOG else most.largest,
         score=most.score,
         suspected=True,
         passed=one.passed and not is_longest(one.wash_in),
@@ -270,11 +270,11 @@ def withholds(one: CarryOver, effect: Effect) -> str | None:
     if not one.held:
         same = effect.response == one.response and (effect.factor, effect.level) in one.explicable
         return (SWITCH_COST if one.wash_in is None else CARRY_OVER) if same else None
-    if not one.suspected or one.ratio is None or effect.scale is not one.scale:
+    if not one.suspected or one.value is None or effect.scale is not one.scale:
         return CARRY_OVER
     if effect.verdict in (Verdict.EQUIVALENT, Verdict.INCONCLUSIVE):
         return CARRY_OVER
-    largest = abs(math.log(one.ratio)) if one.scale is Scale.LOG and one.ratio > 0.0 else abs(one.ratio)
+    largest = abs(math.log(one.value)) if one.scale is Scale.LOG and one.value > 0.0 else abs(one.value)
     return CARRY_OVER if largest >= _SHARE * _size(effect) or math.isinf(_size(effect)) else None
 
 
@@ -350,18 +350,18 @@ def in_words(one: CarryOver) -> str:
     follows"."""
     level = f"{one.factor}={one.level}"
     others = f"{one.factor}={one.others[0]}" if len(one.others) == 1 else "other levels"
-    if one.ratio is None:
+    if one.value is None:
         size = f"runs after {level} differ from those after {others}"
     elif one.scale is Scale.DIFFERENCE:
-        size = f"{one.response} is {one.ratio:+.4g} {one.unit} in runs after {level}, compared with {others}"
+        size = f"{one.response} is {one.value:+.4g} {one.unit} in runs after {level}, compared with {others}"
     else:
-        percent = f"{100.0 * abs(one.ratio - 1.0):.{0 if abs(one.ratio - 1.0) >= 0.1 else 1}f} %"
+        percent = f"{100.0 * abs(one.value - 1.0):.{0 if abs(one.value - 1.0) >= 0.1 else 1}f} %"
         if one.unit.endswith("/s"):
-            how = f"are {percent} {'faster' if one.ratio > 1.0 else 'slower'}"
+            how = f"are {percent} {'faster' if one.value > 1.0 else 'slower'}"
         elif one.unit in _TIMES:
-            how = f"take {percent} {'longer' if one.ratio > 1.0 else 'less time'}"
+            how = f"take {percent} {'longer' if one.value > 1.0 else 'less time'}"
         else:
-            how = f"have {percent} {'more' if one.ratio > 1.0 else 'less'} {one.response}"
+            how = f"have {percent} {'more' if one.value > 1.0 else 'less'} {one.response}"
         size = f"runs after {level} {how} than after {others}"
     if one.passed and not one.suspected:
         evidence = (
@@ -593,7 +593,7 @@ def _unaffected(
                 level=term.level,
                 reference=term.reference,
                 response=response.name,
-                ratio=on_scale(found.estimate, response),
+                value=on_scale(found.estimate, response),
                 low=on_scale(found.low, response),
                 high=on_scale(found.high, response),
                 scale=response.scale,

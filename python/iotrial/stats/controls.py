@@ -117,7 +117,7 @@ def _judge(spec: Spec, comparison: _Comparison, found: Interval) -> Control:
         # A control that moves in the wrong direction has not been detected. Unlike the estimate, the median follows no stall.
         excludes_zero = excludes_zero and float(np.median(contrasts.values)) * truth > 0.0
     return Control(
-        kind=kind.value,
+        kind="positive" if kind is ArmKind.POSITIVE else "negative",
         condition={**condition.levels, "workload": condition.workload},
         response=response.name,
         injected=injected,

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from iotrial.design.model import ArmKind, Condition, TermKind
 from iotrial.stats.change_points import changes
 from iotrial.stats.contrast import Responses, Runs, usable
+from iotrial.stats.controls import on_scale
 from iotrial.stats.model import Diagnostic, LevelChange, ObservedBlock
 from iotrial.stats.spec import Spec
 from iotrial.study.model import Response, Scale
@@ -72,9 +73,11 @@ def diagnose(spec: Spec, condition: Condition, runs: Runs) -> tuple[Diagnostic, 
 
 
 def _changes(levels: Floats, times: Floats, response: Response) -> tuple[LevelChange, ...]:
+    by_ratio = response.scale is Scale.LOG
+    found = [(float(times[one.place]), one.after - one.before) for one in changes(levels)]
     return tuple(
-        LevelChange(float(times[one.place]), one.after - one.before, response.scale is Scale.LOG)
-        for one in changes(levels)
+        LevelChange(at_s, on_scale(size, response) if by_ratio else None, None if by_ratio else size)
+        for at_s, size in found
     )
 
 

@@ -11,10 +11,11 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from iotrial.design.model import ArmKind, Before, WashIn
-from iotrial.documents import Amount, Count, JsonObject, Probability, Unbounded
+from iotrial.documents import Amount, Count, JsonObject, Labels, Probability, Unbounded
 from iotrial.study.model import MEAN, TYPICAL, Better, Scale
 
 EffectKind = Literal["main", "interaction", "pooled", "cell"]
+Condition = Annotated[Labels, Meta(description="Condition factors, and the workload, by name.")]
 
 
 class Verdict(StrEnum):
@@ -182,66 +183,132 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
-    """One contrast with its verdict. ``value``, ``low``, ``high`` are ratios (scale log) or differences.
+class Finding:
+    """What is compared: a response at a level of a factor and at the reference, in one condition."""
 
-    If the verdict is *equivalent*, ``low`` and ``high`` are ``bounds``, the one-sided bounds that it rests on;
-    ``two_sided`` is always the two-sided interval.
-
-    ``kind`` is ``main``, ``cell`` (a main effect at one level of another factor, which ``condition`` names), ``interaction``
-    or ``pooled`` (the mean over the conditions of a workload, ``condition`` empty).
-    ``aliases`` are interactions that the design cannot separate from this one. ``leaning``, ``skewed`` and ``bounds``
-    (ratios) are those of ``Interval``. ``blocks`` counts the contrasts it is based on: one per block, or one for each
-    repeat in the plots of a study with whole plots. ``margin`` is relative. ``agree``, of a pooled effect: whether
-    its conditions show the same effect, so that their mean represents each of them (``pooling.agree``); None for other
-    effects. ``span``: if they do not, the conditions with the smallest and the largest estimate, and the number of
-    conditions. ``slow_runs`` and ``mean_ratio``, of a main effect on a time or a rate: differences that the ratio of
-    typical runs does not show (``stats.beyond_typical``); ``means`` is the mean run, which *equivalent* is about as well.
-    ``statistic`` is the response's: the statistic of an arm's runs that is compared. ``plain_beyond``: the relative
-    effect that the interval must exceed for a plain word; the margin once the injected slowdown was seen, before that the
-    slowdown. ``averaged``, of a main effect: another factor changes it, and the effects of kind ``cell`` are the answer.
-    """
-
-    kind: str
-    factor: str
+    kind: Annotated[
+        EffectKind,
+        Meta(
+            description="An interaction is half the difference of one factor's effects at the two levels of "
+            "the other, on the scale of the response. A cell is a main effect at one level of another factor, which its "
+            "condition names: cells are given where they are the answer, and the conclusion of their main effect is varies. "
+            "A pooled effect is the mean over the conditions of a workload; its own condition is empty."
+        ),
+    ]
+    factor: Annotated[
+        str,
+        Meta(description="Of an interaction two names joined by a colon, and so are level and reference."),
+    ]
     level: str
     reference: str
-    condition: Mapping[str, str]
+    condition: Condition
     workload: str
     response: str
     unit: str
     scale: Scale
     better: Better
+
+
+@dataclass(frozen=True, slots=True)
+class Effect(Finding):
+    """One comparison with its verdict. ``value``, ``low``, ``high`` are ratios (scale log) or differences.
+
+    ``discovery`` and ``e_value`` are those of e-BH, of exploratory effects. ``leaning`` is that of ``Interval``. ``span``: if
+    the conditions of a pooled effect do not agree (``pooling.agree``), those with the smallest and the largest estimate.
+    ``averaged``, of a main effect: another factor changes it, and the effects of kind ``cell`` are the answer.
+    """
+
     primary: bool
     value: float | None
     low: float | None
     high: float | None
-    family_alpha: float
-    p_anytime: float
+    family_alpha: Annotated[float, Meta(gt=0, le=1)]
+    p_anytime: Probability
     verdict: Verdict
     detectably: str | None
     reason: str | None
     detectable: float | None
-    blocks: int
-    failures: int
+    blocks: Annotated[
+        Count,
+        Meta(
+            description="The number of contrasts: one for each block, or for each repeat in the plots of a study with whole "
+            "plots."
+        ),
+    ]
+    failures: Count
     decided: bool
     block_sd: float | None
     margin: float
     cross_check: tuple[float, float] | None = None
     discovery: bool | None = None
     e_value: float | None = None
-    aliases: tuple[str, ...] = ()
+    aliases: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Interactions that the design cannot tell from this one (one:other, a minus before "
+            "it where the sign is opposite)."
+        ),
+    ] = ()
     leaning: bool = False
-    agree: bool | None = None
+    agree: Annotated[
+        bool | None,
+        Meta(
+            description="Of a pooled effect: whether its conditions show the same effect within the margin; null for others."
+        ),
+    ] = None
     span: Span | None = None
-    bounds: tuple[float, float] | None = None
-    slow_runs: SlowRuns | None = None
-    mean_ratio: MeanRatio | None = None
-    statistic: str = TYPICAL
-    means: Means | None = None
-    two_sided: tuple[float | None, float | None] | None = None
-    skewed: bool = False
-    plain_beyond: float | None = None
+    bounds: Annotated[
+        tuple[float, float] | None,
+        Meta(
+            description="Where every effect beyond the margin is excluded: the one-sided bounds, each at "
+            "family_alpha. If the verdict is equivalent, low and high are these bounds."
+        ),
+    ] = None
+    slow_runs: Annotated[
+        SlowRuns | None,
+        Meta(
+            description="Of primary main effects on a time or a rate: runs that took more than factor times as long as is "
+            "typical. null where they are not counted."
+        ),
+    ] = None
+    mean_ratio: Annotated[
+        MeanRatio | None,
+        Meta(
+            description="Ratio of the mean values, next to that of typical runs; null with fewer than 20 blocks and "
+            "where factors are crossed."
+        ),
+    ] = None
+    statistic: Annotated[
+        str,
+        Meta(
+            pattern="^(typical|mean|p[0-9.]+)$",
+            description="What is compared of an arm's runs: the typical one, their mean, or a quantile.",
+        ),
+    ] = TYPICAL
+    means: Annotated[
+        Means | None,
+        Meta(
+            description="Ratio of the arms' mean runs with its interval at family_alpha, each run counted as at most cap "
+            "times the typical one; null where means are not compared."
+        ),
+    ] = None
+    two_sided: Annotated[
+        tuple[float | None, float | None] | None,
+        Meta(description="Both ends of the two-sided interval at family_alpha, whatever the verdict."),
+    ] = None
+    skewed: Annotated[
+        bool,
+        Meta(
+            description="The contrasts are skewed, so the interval is that of their median: it rests on their signs alone."
+        ),
+    ] = False
+    plain_beyond: Annotated[
+        float | None,
+        Meta(
+            description="The whole interval must lie beyond this relative effect for a plain word: the margin, or the "
+            "injected slowdown until it has been seen."
+        ),
+    ] = None
     averaged: bool = False
 
     @property
@@ -304,6 +371,9 @@ class Share:
     high: Probability
 
 
+ShareDifference = Annotated[float, Meta(ge=-1, le=1)]
+
+
 @dataclass(frozen=True, slots=True)
 class SlowRuns:
     """Runs that took more than ``factor`` times the typical time, at the level and at the reference.
@@ -312,12 +382,12 @@ class SlowRuns:
     three pairs of bounds are valid at any look, each at ``alpha``.
     """
 
-    factor: float
+    factor: Annotated[float, Meta(gt=1)]
     level: Share
     reference: Share
-    difference: float
-    low: float
-    high: float
+    difference: ShareDifference
+    low: ShareDifference
+    high: ShareDifference
     alpha: float
 
     @property
@@ -390,8 +460,8 @@ class Span:
 class Control:
     """One control effect in one condition. ``told_from_zero``: "no effect" is excluded at the study's alpha."""
 
-    kind: str
-    condition: Mapping[str, str]
+    kind: Literal["negative", "positive"]
+    condition: Condition
     response: str
     injected: float
     ratio: float | None
@@ -401,22 +471,31 @@ class Control:
     told_from_zero: bool
     blocks: int
 
+    @property
+    def standing(self) -> str:
+        """Why a control that has not failed shows nothing yet; empty if it failed or passed."""
+        if not self.passed:
+            return ""
+        seen = self.kind == "positive" and self.told_from_zero
+        if self.low is None and self.high is None:
+            return "seen, no interval yet" if seen else "too few blocks"
+        return "not seen yet" if self.kind == "positive" and not seen else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Unaffected:
-    """One comparison on the blocks in which none of its runs follows the level that carries over: exploratory.
-
-    ``ratio`` is a difference if ``scale`` is; the interval is at the effect's own level, None if unbounded."""
+    """One primary comparison on the blocks in which neither run follows the level that carries over: exploratory. The
+    interval is at the effect's own level."""
 
     factor: str
     level: str
     reference: str
     response: str
-    ratio: float | None
+    value: float | None
     low: float | None
     high: float | None
     scale: Scale
-    blocks: int
+    blocks: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,33 +512,36 @@ class SwitchCost:
 class CarryOver:
     """Carry-over control of a condition: does its main response depend on the runs before (``carryover.py``)?
 
-    ``factor`` and ``level``: those with the most evidence. ``ratio``: runs after this level against runs after ``others`` (a
-    difference if ``scale`` is, None with too few blocks). ``e_value`` is the largest value of the e-process so far; the exact
-    control fails at 1 / ``alpha``. ``across``: between blocks, else inside them. ``blocks`` counts those that gave a bet.
-    ``wash_in``: the unmeasured runs before each measured one, of the blocks that are judged. ``score``: that of the least
-    squares (``dependence.py``). ``suspected``: the runs seem to depend on those before them, so no verdict is given before a
-    wash-in. ``doubtful``: a verdict might rest on such a dependence, so more blocks are needed. ``explicable``: the levels
+    ``value`` compares runs after ``level`` with runs after ``others`` (None with too few blocks). The exact control fails
+    at an e-value of 1 / ``alpha``. ``blocks`` counts those that gave a bet. ``wash_in``: the unmeasured runs before each
+    measured one, of the blocks that are judged. ``score`` is from ``dependence.py``. ``suspected`` ends with a wash-in.
+    ``doubtful``: a verdict might rest on such a dependence, so more blocks are needed. ``explicable``: the levels
     with a verdict that a cost of switching could explain, so it is withheld. ``upcoming``: the wash-in of the next block.
     ``passed``: false if the exact control failed, or if the runs still depend on those before them with the
     longest wash-in. ``switching``: what a switch costs, where that was found.
     """
 
-    condition: Mapping[str, str]
+    condition: Condition
     response: str
     factor: str
-    level: str
-    others: tuple[str, ...]
-    across: bool
-    ratio: float | None
+    level: Annotated[str, Meta(description="The level with the strongest evidence of carry-over.")]
+    others: Annotated[tuple[str, ...], Meta(description="The factor's other levels.")]
+    between_blocks: Annotated[bool, Meta(description="Seen from one block to the next, else inside blocks.")]
+    value: float | None
     unit: str
     scale: Scale
-    e_value: float
+    e_value: Annotated[Unbounded, Meta(description="The largest so far.")]
     alpha: float
     passed: bool
-    blocks: int
+    blocks: Count
     wash_in: WashIn | None = None
-    score: float = 0.0
-    suspected: bool = False
+    score: Annotated[
+        float,
+        Meta(description="The largest score (z) of the least squares on the levels of the runs before."),
+    ] = 0.0
+    suspected: Annotated[
+        bool, Meta(description="The runs seem to depend on those before them, so no verdict is given.")
+    ] = False
     doubtful: bool = False
     explicable: tuple[tuple[str, str], ...] = ()
     upcoming: WashIn | None = None
@@ -483,23 +565,20 @@ class VoidCount:
 
 @dataclass(frozen=True, slots=True)
 class LevelChange:
-    """A change of the response level of all arms, starting with the block at ``at_s``.
+    """A change in the level of all arms' blocks, by a ratio or a difference, with the block that begins at that time."""
 
-    ``size`` is in natural logarithms if the response is compared by ratio.
-    """
-
-    at_s: float
-    size: float
-    logarithmic: bool
+    at_s: Unbounded
+    ratio: float | None
+    difference: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """Diagnostics of one condition's primary response; they inform and never gate (None: too few blocks)."""
+    """Facts about one condition's primary response that inform and never gate (None: too few blocks)."""
 
-    condition: Mapping[str, str]
+    condition: Condition
     response: str
-    blocks: int
+    blocks: Count
     order_effect: float | None
     order_p: float | None
     autocorrelation: float | None

@@ -86,8 +86,8 @@ def caterpillar(name: str, one: FleetComparison, *, margin: float, narrow: bool)
             last = replace(last, low=None, high=None, value=None)
         else:
             marks += [Rule(end, ink=ink) for end in (low, high) if end is not None]
-            if found.new_low is not None and found.new_high is not None:
-                band = (value(found.new_low) or 0.0, value(found.new_high) or 0.0)
+            if found.new_host_low is not None and found.new_host_high is not None:
+                band = (value(found.new_host_low) or 0.0, value(found.new_host_high) or 0.0)
                 inside.append(IntervalRow("", band[0], None, band[1]))
         groups.append(IntervalGroup([last]))
     label = (
@@ -145,6 +145,6 @@ def caption(one: FleetComparison) -> str:
         "One line per host, with its own interval, sorted by effect; thin vertical lines: the interval of the mean over "
         "hosts"
     )
-    if mean.new_low is None:
+    if mean.new_host_low is None:
         return f"{text}."
     return f"{text}; shaded: expected range of another host like these."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -12,106 +11,82 @@ from iotrial.documents import (
     RATIO_OR_DIFFERENCE,
     JsonDocument,
     JsonObject,
-    Labels,
+    Size,
+    has_fields_of,
     plain,
-    ratio_or_difference,
 )
 from iotrial.fleet.report.words import claims, details, headline
+from iotrial.fleet.summary import HostTrial
 from iotrial.fleet.verdict import FleetComparison, FleetReport, HostRow, on_scale
-from iotrial.stats.fleet.model import HostGroup, Moderator, Outlier
-from iotrial.stats.model import Conclusion, Effect, EffectKind, Verdict
+from iotrial.stats.fleet import model
+from iotrial.stats.model import Conclusion, Effect, Finding, Verdict
 from iotrial.store.states import TrialState
-from iotrial.study.model import Better, Scale
 
 
-class FleetFacts(JsonObject, frozen=True):
+@has_fields_of(
+    FleetReport,
+    without=(
+        "comparisons",
+        "shared",
+        "risks",
+    ),
+)
+class FleetFacts(JsonObject, frozen=True, kw_only=True):
     """The fleet as a whole."""
 
-    id: str
-    study: str
-    question: str
-    alpha: float
-    margin: float
     hosts: int
     running: Annotated[int, Meta(description="Hosts that have not ended: the mean is not final.")]
-    replaced: Annotated[
-        tuple[int, ...],
-        Meta(
-            description="Numbers of trials that do not count, since their host has a newer one in this fleet."
-        ),
-    ]
 
 
-class Host(JsonObject, frozen=True):
+@has_fields_of(
+    HostTrial,
+    without=(
+        "number",
+        "study",
+        "question",
+        "alpha",
+        "margin",
+        "reason",
+        "invalid",
+        "controlled",
+        "effects",
+        "risks",
+    ),
+)
+class Host(JsonObject, frozen=True, kw_only=True):
     """One host and its trial."""
 
-    host: str
     trial: Annotated[int, Meta(description="Its number, for iotrial report.")]
-    id: str
-    state: TrialState
-    started: str
-    duration_s: float
-    blocks: int
-    void: int
     valid: bool
     invalid_reasons: tuple[str, ...]
-    problem: Annotated[str | None, Meta(description="Why the trial cannot be read.")]
     controls: bool
-    properties: Labels
 
 
+@has_fields_of(
+    model.Mean,
+    without=(
+        "hosts",
+        "error",
+    ),
+)
 class Mean(JsonObject, frozen=True, kw_only=True):
     """The mean over hosts, and the spread between them."""
 
     ratio: float | UnsetType = UNSET
     difference: float | UnsetType = UNSET
-    low: float
-    high: float
-    spread: Annotated[
-        float,
-        Meta(description="One standard deviation of true effects between hosts: a factor, or a difference."),
-    ]
-    spread_low: float
-    spread_high: float
-    new_host_low: Annotated[
-        float | None,
-        Meta(description="Where a further host like these is expected; null for two hosts."),
-    ]
-    new_host_high: float | None
 
 
-class FleetEvidence(JsonObject, frozen=True):
-    """Evidence against no effect on any host."""
-
-    hosts: int
-    log_e: Annotated[
-        float | None,
-        Meta(
-            description="Natural logarithm of the e-value against no effect on any host: half the sum of product and mean."
-        ),
-    ]
-    log_e_product: float | None
-    log_e_mean: float | None
-    excluded: bool
-    least_hosts_with_an_effect: int
-
-
+@has_fields_of(model.Difference)
 class GroupDifference(JsonObject, frozen=True):
     """Between two groups of hosts."""
 
-    base: str
-    other: str
-    value: Annotated[float, Meta(description="Other over base, or other minus base.")]
-    low: float
-    high: float
     shown: bool
 
 
+@has_fields_of(model.Moderator)
 class HostProperty(JsonObject, frozen=True):
     """One property of hosts."""
 
-    name: str
-    groups: list[HostGroup]
     differences: list[GroupDifference]
 
 
@@ -124,10 +99,10 @@ class HostEffect(JsonObject, frozen=True, kw_only=True):
         Conclusion | UnsetType | None,
         Meta(description="As in report.schema.json; null where nothing of it counts."),
     ] = UNSET
-    ratio: float | UnsetType | None = UNSET
-    difference: float | UnsetType | None = UNSET
-    low: float | UnsetType | None = UNSET
-    high: float | UnsetType | None = UNSET
+    ratio: Size = UNSET
+    difference: Size = UNSET
+    low: Size = UNSET
+    high: Size = UNSET
     blocks: int | UnsetType = UNSET
     failures: int | UnsetType = UNSET
     mean_contrast: Annotated[
@@ -141,19 +116,10 @@ class HostEffect(JsonObject, frozen=True, kw_only=True):
     not_averaged: Annotated[str | None, Meta(description="Why; null for a host that is.")]
 
 
+@has_fields_of(Finding)
 class ComparisonOfHosts(JsonObject, frozen=True):
     """One comparison over all hosts."""
 
-    kind: EffectKind
-    factor: str
-    level: str
-    reference: str
-    condition: Labels
-    workload: str
-    response: str
-    unit: str
-    scale: Scale
-    better: Better
     alpha: Annotated[float, Meta(description="Of this comparison, as in each host's trial.")]
     averaged: int
     verdict: Annotated[
@@ -167,8 +133,8 @@ class ComparisonOfHosts(JsonObject, frozen=True):
         ),
     ]
     mean: Annotated[Mean, RATIO_OR_DIFFERENCE] | None
-    evidence: FleetEvidence
-    outliers: tuple[Outlier, ...]
+    evidence: model.Evidence
+    outliers: tuple[model.Outlier, ...]
     outliers_sought: bool
     moderators: list[HostProperty]
     differences_sharing_alpha: int
@@ -215,7 +181,7 @@ def fleet_json(report: FleetReport) -> dict[str, Any]:
 
 
 def _comparison(one: FleetComparison) -> ComparisonOfHosts:
-    found, evidence = one.found, one.found.evidence
+    found = one.found
     return ComparisonOfHosts.of(
         one.like,
         alpha=found.alpha,
@@ -223,12 +189,7 @@ def _comparison(one: FleetComparison) -> ComparisonOfHosts:
         verdict=None if one.mean is None else one.mean.verdict,
         conclusion=None if one.mean is None else one.mean.conclusion,
         mean=_mean(one),
-        evidence=FleetEvidence.of(
-            evidence,
-            log_e_product=evidence.log_product,
-            log_e_mean=evidence.log_mean,
-            least_hosts_with_an_effect=evidence.least,
-        ),
+        evidence=found.evidence,
         outliers=found.outliers,
         outliers_sought=found.outliers_sought,
         moderators=[_property(table, one.like) for table in found.moderators],
@@ -237,14 +198,16 @@ def _comparison(one: FleetComparison) -> ComparisonOfHosts:
     )
 
 
-def _property(table: Moderator, like: Effect) -> HostProperty:
+def _property(table: model.Moderator, like: Effect) -> HostProperty:
     def sized(part: Any, *names: str) -> dict[str, Any]:
         return {name: on_scale(getattr(part, name), like) for name in names}
 
-    return HostProperty(
-        table.name,
-        [replace(group, **sized(group, "mean", "low", "high")) for group in table.groups],
-        [GroupDifference.of(apart, **sized(apart, "value", "low", "high")) for apart in table.differences],
+    return HostProperty.of(
+        table,
+        groups=[replace(group, **sized(group, "mean", "low", "high")) for group in table.groups],
+        differences=[
+            GroupDifference.of(apart, **sized(apart, "value", "low", "high")) for apart in table.differences
+        ],
     )
 
 
@@ -252,20 +215,11 @@ def _mean(one: FleetComparison) -> Mean | None:
     mean, like = one.found.mean, one.like
     if mean is None:
         return None
-    spread = [mean.spread, mean.spread_low, mean.spread_high]
-    if like.scale is Scale.LOG:
-        spread = [math.exp(min(end, 690.0)) for end in spread]
-    return Mean.of(
-        mean,
-        **ratio_or_difference(on_scale(mean.value, like), by_ratio=like.scale is Scale.LOG),
-        low=on_scale(mean.low, like),
-        high=on_scale(mean.high, like),
-        spread=spread[0],
-        spread_low=spread[1],
-        spread_high=spread[2],
-        new_host_low=on_scale(mean.new_low, like),
-        new_host_high=on_scale(mean.new_high, like),
-    )
+    numbers = {
+        name: on_scale(getattr(mean, name), like)
+        for name in ("low", "high", "spread", "spread_low", "spread_high", "new_host_low", "new_host_high")
+    }
+    return Mean.of(replace(like, value=on_scale(mean.value, like)), **numbers)
 
 
 def _host(row: HostRow) -> HostEffect:
@@ -278,7 +232,6 @@ def _host(row: HostRow) -> HostEffect:
         host=row.trial.host,
         verdict=effect.verdict if trusted else None,
         conclusion=effect.conclusion if trusted else None,
-        **ratio_or_difference(effect.value, by_ratio=effect.scale is Scale.LOG),
         mean_contrast=part.estimate,
         standard_error=part.error,
         log_e=part.log_e,

@@ -207,12 +207,13 @@ def spread_words(one: FleetComparison) -> str | None:
         )
         text = f"by {size} [{low}, {high}]"
     differ = f"True effects differ between hosts {text} (one standard deviation)"
-    if mean.new_low is None or mean.new_high is None:
+    if mean.new_host_low is None or mean.new_host_high is None:
         return f"{differ}; two hosts cannot predict a third."
-    if like.scale is Scale.LOG and mean.new_high - mean.new_low > math.log(_HOPELESS_RANGE):
+    if like.scale is Scale.LOG and mean.new_host_high - mean.new_host_low > math.log(_HOPELESS_RANGE):
         return f"{differ}. The effect on another host cannot be estimated from {few}."
     new = interval_of(
-        like, (on_scale(mean.value, like), on_scale(mean.new_low, like), on_scale(mean.new_high, like))
+        like,
+        (on_scale(mean.value, like), on_scale(mean.new_host_low, like), on_scale(mean.new_host_high, like)),
     )
     between = new.partition("[")[2].partition("]")[0].replace(", ", " and ")
     return f"{differ}. Expected on another host like these: between {between} ({_covered(one.found.alpha)})."
@@ -228,9 +229,9 @@ def evidence_words(one: FleetComparison) -> str:
     if not found.excluded:
         return f'"No effect on any host" is not excluded: e-value {value}, needs {wanted}.'
     least = ""
-    if found.least > 1:
-        least = f" At least {found.least:,} of {found.hosts:,} hosts have one."
-        if found.least == found.hosts:
+    if found.least_hosts_with_an_effect > 1:
+        least = f" At least {found.least_hosts_with_an_effect:,} of {found.hosts:,} hosts have one."
+        if found.least_hosts_with_an_effect == found.hosts:
             least = " Both hosts have one." if found.hosts == 2 else f" All {found.hosts:,} hosts have one."
     return f'"No effect on any host" is excluded: e-value {value}, needed {wanted}.{least}'
 

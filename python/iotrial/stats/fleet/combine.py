@@ -92,17 +92,17 @@ def evidence(log_e: Sequence[float], alpha: float) -> Evidence:
     if not 0.0 < alpha < 1.0:
         raise ValueError(f"alpha {alpha} is not between 0 and 1")
     if values.size == 0:
-        return Evidence(0, 0.0, 0.0, 0.0, 0, excluded=False)
+        return Evidence(0, 0.0, 0.0, 0.0, excluded=False, least_hosts_with_an_effect=0)
     product = float(values.sum())
     mean = _log_mean(values)
     both = _log_mean(np.array([product, mean]))
     threshold = math.log(1.0 / alpha)
     return Evidence(
         hosts=int(values.size),
-        log_product=product,
-        log_mean=mean,
+        log_e_product=product,
+        log_e_mean=mean,
         log_e=both,
-        least=_least(np.sort(values), threshold),
+        least_hosts_with_an_effect=_least(np.sort(values), threshold),
         excluded=both >= threshold,
     )
 

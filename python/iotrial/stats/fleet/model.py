@@ -12,6 +12,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from iotrial.documents import Unbounded
+
 
 @dataclass(frozen=True, slots=True)
 class HostEffect:
@@ -41,34 +43,44 @@ class HostEffect:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Evidence against "no effect on any host". ``log_e`` is ln of half the sum of product and mean. At least ``least``
-    hosts have an effect, at the requested level and for any dependence between hosts."""
+    """Evidence against no effect on any host.
+
+    At least ``least_hosts_with_an_effect`` have one, at the requested level and for any dependence between hosts.
+    """
 
     hosts: int
-    log_product: float
-    log_mean: float
-    log_e: float
-    least: int
+    log_e: Annotated[
+        Unbounded,
+        Meta(
+            description="Natural logarithm of the e-value against no effect on any host: half the sum of product and mean."
+        ),
+    ]
+    log_e_product: Unbounded
+    log_e_mean: Unbounded
     excluded: bool
+    least_hosts_with_an_effect: int
 
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """The mean of the hosts' effects and the standard deviation ``spread`` between them, each with its interval.
-
-    ``hosts``: number of averaged hosts. With two hosts there is no prediction interval for a new host.
-    """
+    """The mean over hosts, and the spread between them. ``hosts``: number of averaged hosts."""
 
     hosts: int
     value: float
     low: float
     high: float
     error: float
-    spread: float
+    spread: Annotated[
+        float,
+        Meta(description="One standard deviation of true effects between hosts: a factor, or a difference."),
+    ]
     spread_low: float
     spread_high: float
-    new_low: float | None
-    new_high: float | None
+    new_host_low: Annotated[
+        float | None,
+        Meta(description="Where a further host like these is expected; null for two hosts."),
+    ]
+    new_host_high: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +105,11 @@ class HostGroup:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Difference between two groups of a property, ``other`` minus ``base``; the intervals of a table hold simultaneously."""
+    """Difference between two groups of a property; the intervals of a table hold simultaneously."""
 
     base: str
     other: str
-    value: float
+    value: Annotated[float, Meta(description="Other over base, or other minus base.")]
     low: float
     high: float
 

@@ -60,8 +60,8 @@ def mean_of(estimates: Floats, errors: Floats, alpha: float) -> Mean:
         spread=math.sqrt(between),
         spread_low=low,
         spread_high=high,
-        new_low=None if beyond is None else value - beyond,
-        new_high=None if beyond is None else value + beyond,
+        new_host_low=None if beyond is None else value - beyond,
+        new_host_high=None if beyond is None else value + beyond,
     )
 
 
