@@ -10,7 +10,6 @@ import hashlib
 import json
 import multiprocessing
 import os
-import signal
 import subprocess
 import tempfile
 import time
@@ -178,7 +177,7 @@ def _traced(under: Path, to: int | None) -> Iterator[bool]:
     try:
         yield began and tracer.poll() is None
     finally:
-        tracer.send_signal(signal.SIGINT)
+        tracer.terminate()  # SIGINT may be ignored, as in the background of a script
         with suppress(subprocess.TimeoutExpired):
             tracer.wait(_TRACER_S)
         tracer.kill()
