@@ -104,6 +104,7 @@ STORES = (
         "--advertise-client-urls http://127.0.0.1:{port} "
         "--listen-peer-urls http://127.0.0.1:1 --initial-advertise-peer-urls http://127.0.0.1:1 "
         "--initial-cluster default=http://127.0.0.1:1 --unsafe-no-fsync={x} --log-level=error",
+        ready="etcdctl --endpoints=127.0.0.1:{port} endpoint health",
         needs="etcd",
     ),
     embedded("leveldb", ("async", "sync"), ("the last writes may be lost", "durable"), needs="plyvel"),

@@ -142,7 +142,7 @@ def etcd(verb: str, port: str, level: str, count: int) -> None:
     def ask(what: str, **fields: str) -> dict:
         body = json.dumps({name: base64.b64encode(value.encode()).decode() for name, value in fields.items()})
         request = urllib.request.Request(f"http://127.0.0.1:{port}/v3/kv/{what}", body.encode())
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=45) as answer:
             return json.load(answer)
 
     if verb == "dump":

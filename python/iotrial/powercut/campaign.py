@@ -24,7 +24,7 @@ from iotrial.errors import IotrialError, LabError
 from iotrial.lab.target import Target
 from iotrial.polling import attempts
 from iotrial.powercut.log import WriteLog
-from iotrial.powercut.mounts import enter_own_namespace, enter_own_processes, mount, sync_filesystem
+from iotrial.powercut.mounts import enter_own_namespace, enter_own_processes, mount
 from iotrial.powercut.record import Marker, record
 from iotrial.powercut.recover import Check, Examination, Findings, Outcome, examined
 from iotrial.powercut.service import BEGUN, ENDED, Ledger, Placed, Service, acknowledgements
@@ -112,8 +112,6 @@ class _Recorded:
         theirs.close()
         try:
             _expect(ours)  # its files are prepared
-            sync_filesystem(root)
-            marker.mark(BEGUN)
             with _traced(root.parent, self._trace) as tracing:
                 ours.send(tracing)
                 _expect(ours)

@@ -30,7 +30,7 @@ _VERBS = {
     "mkdir": "making",
     "rmdir": "deleting",
 }
-_MOST_SUSPECTS = 3
+_MOST_OF_A_NAME = 3
 #: a sync that comes this soon after an acknowledgement belongs to the same operation
 _SOON_NS = 50_000_000
 
@@ -224,7 +224,7 @@ def suspects(
     files, rest = _Files(), list(ops)
     while rest and rest[0].end_ns <= acknowledged_ns:
         files.take(rest.pop(0))
-    own = [one for one in files.all if _latest(one) >= since_ns]
+    own = sorted((one for one in files.all if _latest(one) >= since_ns), key=_latest, reverse=True)
     found = [each for one in own for each in _unsynced(one, rest, acknowledged_ns, since_ns)]
     changed = any(since_ns <= op.end_ns <= acknowledged_ns for op in ops if op.call in _CHANGES | _NAMES)
     if newest and not changed:
@@ -236,7 +236,10 @@ def suspects(
         or earlier
         or _written_later(rest, acknowledged_ns)
     )
-    return sorted(dict.fromkeys(found), key=lambda one: MISTAKES.index(one.name))[:_MOST_SUSPECTS]
+    by_name: dict[str, list[Suspect]] = {}
+    for each in dict.fromkeys(found):
+        by_name.setdefault(each.name, []).append(each)
+    return [each for name in MISTAKES for each in by_name.get(name, ())[:_MOST_OF_A_NAME]]
 
 
 def _latest(one: _Object) -> int:

@@ -28,6 +28,7 @@ from iotrial.errors import LabError
 from iotrial.powercut.checking import LIMIT_S, MARKS, run_as, run_checker
 from iotrial.powercut.enclosure import Guard, as_user
 from iotrial.powercut.log import MARK_BYTES
+from iotrial.powercut.mounts import sync_filesystem
 from iotrial.powercut.record import Marker
 from iotrial.powercut.recover import Findings
 
@@ -271,6 +272,9 @@ class Placed:
             output.open("xb") as printed,
             tempfile.TemporaryFile() as errors,
         ):
+            # what was done until now has reached the disk long ago
+            sync_filesystem(self.root)
+            marker.mark(BEGUN)
             words = self.words(self.service.client, 0 if running is None else running.port)
             try:
                 process = subprocess.Popen(
