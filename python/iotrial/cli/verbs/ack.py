@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from iotrial.cli.options import refuse_together
+from iotrial.cli.output import tell
 from iotrial.errors import RequestError
 from iotrial.powercut.service import ACKNOWLEDGES, BEGINS
 
@@ -34,14 +35,14 @@ def command(words: tuple[str, ...], *, begins: bool, found: bool) -> None:
     refuse_together(begins=begins, found=found)
     if found:
         for name in words:
-            click.echo(f"{Path(name).name} {_checksum(name)}")
+            tell(f"{Path(name).name} {_checksum(name)}")
         return
     if len(words) > 2:
         raise RequestError(f"expected KEY and at most one FILE, found {len(words)} words")
     if any(sign.isspace() for sign in words[0]):
         raise RequestError(f'"{words[0]}": a key has no blanks')
     value = f" {_checksum(words[1])}" if len(words) > 1 else ""
-    click.echo(f"{BEGINS if begins else ACKNOWLEDGES}{words[0]}{value}")
+    tell(f"{BEGINS if begins else ACKNOWLEDGES}{words[0]}{value}")
 
 
 def _checksum(name: str) -> str:
