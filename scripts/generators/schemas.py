@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from iotrial.cli import best_summary, power_cuts
+from iotrial.cli import best_summary
 from iotrial.cli.fleet import list as fleet_list
 from iotrial.cli.fleet import run as fleet_run
 from iotrial.cli.verbs import (
@@ -39,6 +39,7 @@ from iotrial.cli.verbs import (
 )
 from iotrial.documents import Failure, JsonObject
 from iotrial.fleet.report.json_report import FleetReported
+from iotrial.powercut.results import Cuts
 from iotrial.report.audit.jsonaudit import Audited
 from iotrial.report.comparison_json import Compared
 from iotrial.report.jsonreport import Report
@@ -73,7 +74,7 @@ DOCUMENTS: dict[str, Any] = {
     "list": list_.Studies,
     "meter": meter.Metered,
     "plan": plan.Planned,
-    "powercut": power_cuts.Cuts,
+    "powercut": Cuts,
     "record": record.Recorded,
     "refine": refine.Refined,
     "rehearsal": run.Rehearsing,

@@ -1,20 +1,18 @@
-"""What ``iotrial powercut`` says: on the terminal, as JSON, and as JUnit XML."""
+"""What ``iotrial powercut`` says: as stored and JSON, on the terminal, and as JUnit XML."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 from xml.etree import ElementTree
 
-from msgspec import Meta
-
 from iotrial.decoding import decode
-from iotrial.documents import Count, JsonDocument, JsonObject, Probability
+from iotrial.documents import json_text
 from iotrial.powercut.campaign import HARMED, KINDS, SetupTally
 from iotrial.powercut.counterexample import STATE, Kept, found_lines
 from iotrial.powercut.recover import Outcome
+from iotrial.powercut.results import RESULT, CutRun, Cuts, CutSetting, Example, address_of
 from iotrial.powercut.states import DISKS
 from iotrial.report.blocks import Block, Column, Facts, Group, Note, Report, Row, Table, View, Words
 from iotrial.report.notation import counted
@@ -31,72 +29,25 @@ ALONE = "as it is"
 
 @dataclass(frozen=True, slots=True)
 class Cutting:
-    """All that was found. ``disk``: the name of its kind; ``number``: of the folder that keeps counterexamples."""
+    """All that was found. ``disk``: the name of its kind; ``number``: of the folder that keeps counterexamples.
+    ``command``: the service."""
 
     tallies: tuple[SetupTally, ...]
     disk: str
     number: int
-
-
-class Example(JsonObject, frozen=True):
-    """The least that shows one kind of damage."""
-
-    kind: str
-    folder: str
-    found: tuple[str, ...]
-    writes: Annotated[tuple[str, ...], Meta(description="which writes had reached the disk")]
-    mistakes: Annotated[
-        tuple[tuple[str, str], ...], Meta(description="what the trace shows not to be synced")
-    ]
-
-
-class CutRun(JsonObject, frozen=True):
-    """One run of a setting, and the points of it."""
-
-    points: Count
-    distinct: Annotated[int, Meta(ge=0, description="states that differ; equal ones are checked once")]
-    acknowledged: Count
-    seconds: float
-    harmed: Annotated[
-        int, Meta(ge=0, description="points with something lost, corrupt, or without a service")
-    ]
-    lost: Count
-    corrupt: Count
-    not_started: Count
-    needs_fsck: Count
-
-
-class CutSetting(JsonObject, frozen=True):
-    """The power cuts of one setting."""
-
-    setting: str
-    filesystem: str
-    mount_options: str
-    runs: tuple[CutRun, ...]
-    share: Annotated[Probability | None, Meta(description="of points with harm; null without points")]
-    low: Probability | None
-    high: Probability | None
-    worse: Annotated[bool, Meta(description="shown to do more harm than the first setting")]
-    problem: str
-    examples: tuple[Example, ...]
-
-
-class Cuts(JsonDocument, frozen=True):
-    """iotrial powercut --json"""
-
-    disk: str
-    settings: tuple[CutSetting, ...]
+    command: str
 
 
 def document_of(cutting: Cutting) -> Cuts:
     """Return everything as numbers."""
-    return Cuts(cutting.disk, tuple(_setting(cutting, tally) for tally in cutting.tallies))
+    return Cuts(cutting.disk, cutting.command, tuple(_setting(cutting, tally) for tally in cutting.tallies))
 
 
 def _setting(cutting: Cutting, tally: SetupTally) -> CutSetting:
-    low, high = _interval(tally, HARMED) if tally.points else (None, None)
+    low, high = interval_of(tally, HARMED) if tally.points else (None, None)
     return CutSetting(
         setting=tally.setup.name,
+        levels=tuple(map(address_of, tally.setup.levels)),
         filesystem=tally.setup.filesystem,
         mount_options=tally.setup.options,
         runs=tuple(
@@ -109,25 +60,27 @@ def _setting(cutting: Cutting, tally: SetupTally) -> CutSetting:
         share=tally.count(HARMED) / tally.points if tally.points else None,
         low=low,
         high=high,
-        worse=_is_worse(cutting, tally),
+        worse=is_worse(cutting, tally),
         problem=tally.problem,
         examples=tuple(
             Example(kind, str(folder), kept.found, kept.told, kept.mistakes)
             for kind, folder in tally.examples.items()
-            for kept in [_kept(folder)]
+            for kept in [kept_in(folder)]
         ),
     )  # fmt: skip
 
 
-def _kept(folder: Path) -> Kept:
+def kept_in(folder: Path) -> Kept:
+    """Return what a folder of a counterexample tells."""
     return decode((folder / STATE).read_bytes(), Kept)
 
 
-def _interval(tally: SetupTally, kind: str) -> tuple[float, float]:
+def interval_of(tally: SetupTally, kind: str) -> tuple[float, float]:
+    """Return the interval of the share of points at which this was wrong, with the run as the unit."""
     return over_runs([Proportion(run.by_kind[kind], run.points) for run in tally.runs if run.points])
 
 
-def _is_worse(cutting: Cutting, tally: SetupTally) -> bool:
+def is_worse(cutting: Cutting, tally: SetupTally) -> bool:
     """Return whether a setting is shown to do more harm than the first, at 5 % for all of them together."""
     first = cutting.tallies[0]
     if tally is first:
@@ -141,6 +94,11 @@ def _is_worse(cutting: Cutting, tally: SetupTally) -> bool:
     return p_of_more(own, others) <= _ALPHA / (len(cutting.tallies) - 1)
 
 
+def write_result(cutting: Cutting, folder: Path) -> None:
+    """Write what was found beside its counterexamples."""
+    (folder / RESULT).write_text(json_text(document_of(cutting)))
+
+
 # -- text
 
 
@@ -149,7 +107,8 @@ def report_of(cutting: Cutting) -> Report:
     blocks: list[Block] = [_table(cutting)]
     for tally in cutting.tallies:
         if tally.problem:
-            blocks.append(Note(escape(tally.problem), f"{escape(tally.setup.name)} was not examined"))
+            how = "only in part" if tally.points else "not"
+            blocks.append(Note(escape(tally.problem), f"{escape(tally.setup.name)} was examined {how}:"))
     if any(tally.points for tally in cutting.tallies):
         blocks.append(Note(_trust(cutting)))
     for tally in cutting.tallies:
@@ -172,7 +131,7 @@ def _headline(cutting: Cutting) -> tuple[str, str]:
     worst = max(harmful, key=lambda tally: tally.count(HARMED) / tally.points)
     what = next(kind for kind in KINDS if worst.count(kind))
     verb = {"lost": "loses what it acknowledged", "corrupt": "is corrupt"}.get(what, what)
-    low, high = _interval(worst, HARMED)
+    low, high = interval_of(worst, HARMED)
     name = "The service" if len(cutting.tallies) == 1 else escape(worst.setup.name)
     return (
         f"{name} {verb} at {worst.count(HARMED):,} of {counted(worst.points, 'cut point')} [{low:.0%}, {high:.0%}].",
@@ -192,7 +151,7 @@ def _table(cutting: Cutting) -> Table:
         cells = [Words(f"{tally.count(kind):,}", "invalid" if tally.count(kind) else "") for kind in KINDS]
         name = escape(tally.setup.name)
         setting = (
-            (Words(name), Words("more harm than the first", "invalid")) if _is_worse(cutting, tally) else name
+            (Words(name), Words("more harm than the first", "invalid")) if is_worse(cutting, tally) else name
         )
         rows.append(Row((setting, f"{tally.points:,}", *cells, _rate(tally))))
     return Table(columns, (Group(tuple(rows)),))
@@ -205,7 +164,7 @@ def _rate(tally: SetupTally) -> str:
 
 
 def _example(tally: SetupTally, kind: str, folder: Path) -> Facts:
-    kept = _kept(folder)
+    kept = kept_in(folder)
     name = "" if tally.setup.name == ALONE else f" ({escape(tally.setup.name)})"
     lines = [*map(escape, kept.found[:_MOST_FOUND]), *map(escape, kept.told[:_MOST_TOLD])]
     if len(kept.found) > _MOST_FOUND:
@@ -256,7 +215,7 @@ def junit_of(cutting: Cutting) -> str:
                 text = f"{tally.count(kind)} of {tally.points} cut points"
                 failure = ElementTree.SubElement(case, "failure", message=text)
                 if kind in tally.examples:
-                    kept = _kept(tally.examples[kind])
+                    kept = kept_in(tally.examples[kind])
                     failure.text = "\n".join(
                         (*kept.found, *kept.told, *(f"{name}: {text}" for name, text in kept.mistakes))
                     )

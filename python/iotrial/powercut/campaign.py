@@ -30,6 +30,7 @@ from iotrial.powercut.recover import Check, Examination, Findings, Outcome, exam
 from iotrial.powercut.service import BEGUN, ENDED, Ledger, Placed, Service, acknowledgements
 from iotrial.powercut.states import VOLATILE, Arrival, Cache, arrivals, cut_points
 from iotrial.probe.binary import find_binary
+from iotrial.study.model import Setting
 
 MEMORY = Path("/dev/shm")
 #: the disk answers like an SSD: a flush takes so long that a line of the client is read before one that follows it is done
@@ -58,7 +59,7 @@ HARMED = "harmed"
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """One setting of the service and of its file system. ``options``: of the mount."""
+    """One setting of the service and of its file system. ``options``: of the mount. ``levels``: what distinguishes it."""
 
     name: str
     service: Service
@@ -66,6 +67,7 @@ class Setup:
     size_bytes: int = 512 << 20
     mkfs_options: tuple[str, ...] = ()
     options: str = ""
+    levels: tuple[Setting, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

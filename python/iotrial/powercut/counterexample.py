@@ -337,6 +337,8 @@ def _mistakes(cut: Cut, state: _State, texts: Sequence[str]) -> list[Suspect]:
     place = places[min(done.count(item), len(places)) - 1]
     began = [at for at, text in times[:place] if text == f"{BEGINS_MARK}{item}"]
     earlier = [at for at, text in times[:place] if text in done]
+    # marks are late by a fraction of a millisecond: that the next operation has begun may not be in the log yet
+    next_ns = next((at for at, text in times[len(texts) :] if not text.startswith(BEGINS_MARK)), times[-1][0])
     top = f"{DISK_FOLDER}/{FILES}"
     return suspects(
         [
@@ -346,7 +348,7 @@ def _mistakes(cut: Cut, state: _State, texts: Sequence[str]) -> list[Suspect]:
         ],
         since_ns=(began or earlier or [0])[-1],
         acknowledged_ns=times[place][0],
-        cut_ns=(times[len(texts) - 1][0], times[min(len(texts), len(times) - 1)][0]),
+        cut_ns=(times[len(texts) - 1][0], next_ns),
         newest=item == done[-1],
     )
 

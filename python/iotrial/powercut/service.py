@@ -96,11 +96,8 @@ class Service:
 
 def command_of(words: Sequence[str]) -> tuple[str, ...]:
     """Return a command as words; one word with blanks or other signs of a shell is a line for sh."""
-    if len(words) == 1 and shlex.quote(words[0].replace("{", "").replace("}", "")) != words[0].replace(
-        "{", ""
-    ).replace("}", ""):
-        return ("sh", "-c", words[0])
-    return tuple(words)
+    bare = words[0].replace("{", "").replace("}", "")
+    return ("sh", "-c", words[0]) if len(words) == 1 and shlex.quote(bare) != bare else tuple(words)
 
 
 # -- acknowledgements
@@ -193,21 +190,34 @@ class Placed:
             self.files.chmod(0o755)
             os.chown(self.files, *self.service.user)
         if self.service.prepare:
-            done = self._run(self.service.prepare, PREPARE_S)
+            try:
+                done = self._run(self.service.prepare, PREPARE_S)
+            except subprocess.TimeoutExpired as error:
+                raise LabError(f"preparing the files did not end within {PREPARE_S:g} s") from error
             if done.returncode != 0:
-                raise LabError(
-                    f"the command that prepares the files ended with status {done.returncode}: {_said(done)}"
-                )
+                raise LabError(f"preparing the files ended with status {done.returncode}: {_said(done)}")
 
-    def _run(self, command: Sequence[str], limit_s: float, **more: str) -> subprocess.CompletedProcess[str]:
-        words = self.words(command)
+    def _run(self, command: Sequence[str], limit_s: float, port: int = 0) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end. Raises LabError, subprocess.TimeoutExpired."""
+        words = self.words(command, port)
         try:
             return run_as(
-                words, cwd=self.service.folder, environment=self.environment(**more), stdin="",
+                words, cwd=self.service.folder, environment=self.environment(), stdin="",
                 before=as_user(*self.service.user), limit_s=limit_s,
             )  # fmt: skip
-        except subprocess.TimeoutExpired as error:
-            raise LabError(f"{words[0]} did not end within {limit_s:g} s") from error
+        except OSError as error:
+            raise LabError(f"cannot start {words[0]}: {error.strerror}") from error
+
+    def _start(
+        self, command: Sequence[str], port: int, output: IO[bytes], errors: IO[bytes], **variables: str
+    ) -> subprocess.Popen[bytes]:
+        """Start a command and return at once. Raises LabError."""
+        words = self.words(command, port)
+        try:
+            return subprocess.Popen(
+                words, cwd=self.service.folder, env=self.environment(**variables), stdin=subprocess.DEVNULL, stdout=output,
+                stderr=errors, start_new_session=True, preexec_fn=as_user(*self.service.user),
+            )  # fmt: skip
         except OSError as error:
             raise LabError(f"cannot start {words[0]}: {error.strerror}") from error
 
@@ -221,14 +231,7 @@ class Placed:
         port = _free_port() if any(PORT in word for word in command) else 0
         with ExitStack() as stack:
             output = stack.enter_context(tempfile.TemporaryFile())
-            words = self.words(command, port)
-            try:
-                process = subprocess.Popen(
-                    words, cwd=self.service.folder, env=self.environment(), stdin=subprocess.DEVNULL, stdout=output,
-                    stderr=output, start_new_session=True, preexec_fn=as_user(*self.service.user),
-                )  # fmt: skip
-            except OSError as error:
-                raise LabError(f"cannot start {words[0]}: {error.strerror}") from error
+            process = self._start(command, port, output, output)
             stack.callback(_end, process)
             running = _Running(process, port, output)
             self._wait(running)
@@ -245,16 +248,7 @@ class Placed:
                 raise NotStarted(f"it was not ready within {READY_S:g} s: {running.said()}")
             if ready:
                 with suppress(subprocess.TimeoutExpired):
-                    words = self.words(ready, running.port)
-                    done = run_as(
-                        words,
-                        cwd=self.service.folder,
-                        environment=self.environment(),
-                        stdin="",
-                        before=as_user(*self.service.user),
-                        limit_s=READY_S,
-                    )
-                    if done.returncode == 0:
+                    if self._run(ready, READY_S, running.port).returncode == 0:
                         return
             elif not running.port or _listens(running.port):
                 return
@@ -275,14 +269,8 @@ class Placed:
             # what was done until now has reached the disk long ago
             sync_filesystem(self.root)
             marker.mark(BEGUN)
-            words = self.words(self.service.client, 0 if running is None else running.port)
-            try:
-                process = subprocess.Popen(
-                    words, cwd=self.service.folder, env=self.environment(**{MARKS: str(marks)}), stdin=subprocess.DEVNULL,
-                    stdout=printed, stderr=errors, start_new_session=True, preexec_fn=as_user(*self.service.user),
-                )  # fmt: skip
-            except OSError as error:
-                raise LabError(f"cannot start {words[0]}: {error.strerror}") from error
+            port = 0 if running is None else running.port
+            process = self._start(self.service.client, port, printed, errors, **{MARKS: str(marks)})
             try:
                 made, in_time = _marked(process, output, marker, time.monotonic() + self.service.run_s)
                 status = process.wait() if in_time else 0
@@ -318,14 +306,24 @@ class Placed:
     def _look(self, marks: Sequence[str], ledger: Ledger, port: int) -> Findings:
         found = Findings()
         if self.service.check:
-            damage = run_checker(
-                self.service.check, {DIR: str(self.files), PORT: str(port)}, acknowledgements(marks), cwd=self.service.folder,
-                environment=self.environment(), stdin="", user=None, before=as_user(*self.service.user),
-            )  # fmt: skip
+            try:
+                damage = run_checker(
+                    self.service.check, {DIR: str(self.files), PORT: str(port)}, acknowledgements(marks),
+                    cwd=self.service.folder, environment=self.environment(), stdin="", user=None,
+                    before=as_user(*self.service.user),
+                )  # fmt: skip
+            except LabError as error:
+                if not isinstance(error.__cause__, subprocess.TimeoutExpired):
+                    raise
+                return Findings(corrupt=(error.message,))
             found = Findings(damage.lost, damage.corrupt)
         if self.service.dump:
-            words = [word.replace(PORT, str(port)) for word in self.service.dump]
-            done = self._run(words, LIMIT_S)
+            try:
+                done = self._run(self.service.dump, LIMIT_S, port)
+            except subprocess.TimeoutExpired:
+                return Findings(
+                    found.lost, (*found.corrupt, f"reading it back did not end within {LIMIT_S:g} s")
+                )
             if done.returncode != 0:
                 corrupt = f"reading it back ended with status {done.returncode}: {_said(done)}"
                 return Findings(found.lost, (*found.corrupt, corrupt))

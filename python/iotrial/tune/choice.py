@@ -18,6 +18,7 @@ from iotrial.errors import RequestError
 from iotrial.knobs.declaration import Consequence, Safety, consequence_of
 from iotrial.knobs.filesystem import MountAtime
 from iotrial.knobs.sysctl import Sysctl
+from iotrial.powercut.results import shown_to_lose
 from iotrial.report.best import Advice, advised, described, evidence_of_settings
 from iotrial.report.conditions import EVERYWHERE
 from iotrial.report.durability import level_verdict, measured_risks
@@ -309,7 +310,7 @@ def _choices(
             continue
         if setting.value == "0" and _is_cleared(setting, level):
             continue
-        judged = _judged(consequence_of(setting), document, factor.name, level.label)
+        judged = _judged(setting, document, factor.name, level.label)
         yield Choice(
             knob=setting.knob,
             options=dict(setting.options),
@@ -350,15 +351,18 @@ def _is_cleared(setting: Setting, level: Level) -> bool:
     )
 
 
-def _judged(declared: Consequence, document: Document, factor: str, level: str) -> Consequence:
-    """Return what a setting does to the safety of data: as declared, and as power cuts showed of its level."""
+def _judged(setting: Setting, document: Document, factor: str, level: str) -> Consequence:
+    """Return what a setting does to the safety of data: as declared, as power cuts showed of its level, and as those of the
+    user's own service showed."""
+    judged = consequence_of(setting)
     cuts, study = document.data.cuts, document.trial.header.study
-    verdict = level_verdict(cuts, study, factor, level)
-    if verdict is None:
-        return declared
-    harmed = level in measured_risks(cuts, study).get(factor, {})
-    safety = Safety.DATA_AT_RISK if harmed else declared.safety
-    return Consequence(safety, f"{declared.sentence}; in power cuts it {verdict}")
+    if (verdict := level_verdict(cuts, study, factor, level)) is not None:
+        harmed = level in measured_risks(cuts, study).get(factor, {})
+        safety = Safety.DATA_AT_RISK if harmed else judged.safety
+        judged = Consequence(safety, f"{judged.sentence}; in power cuts it {verdict}")
+    if (lost := shown_to_lose(setting)) is not None:
+        judged = Consequence(Safety.DATA_AT_RISK, f"{judged.sentence}; under it {lost}")
+    return judged
 
 
 def was_measured(document: Document, choice: Choice, value: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import pwd
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +27,15 @@ from iotrial.cli.options import (
     where,
 )
 from iotrial.cli.output import tell
-from iotrial.cli.power_cuts import ALONE, Cutting, document_of, junit_of, repeated_lines, report_of
+from iotrial.cli.power_cuts import (
+    ALONE,
+    Cutting,
+    document_of,
+    junit_of,
+    repeated_lines,
+    report_of,
+    write_result,
+)
 from iotrial.cli.run_request import quantity_of
 from iotrial.design.keyed import new_seed, seed_from_user
 from iotrial.documents import json_text
@@ -35,14 +44,15 @@ from iotrial.knobs.filesystem import FilesystemType, MkfsOption, MountAtime, Mou
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.target import Target
 from iotrial.ownership import invoking_user
-from iotrial.paths import state_folder
 from iotrial.powercut.campaign import KINDS, Campaign, Setup
 from iotrial.powercut.counterexample import explained, repeated
+from iotrial.powercut.results import results_folder
 from iotrial.powercut.service import DIR, Service, command_of
 from iotrial.powercut.states import DISKS
 from iotrial.probe.client import Probe
 from iotrial.report.text import Console, print_blocks
 from iotrial.runner.quick_study import VARIABLE, parameter_of, setting_of
+from iotrial.study.model import Setting
 from iotrial.units import parse_duration, parse_size
 
 _service = in_group("The service")
@@ -159,7 +169,8 @@ def command(ctx: click.Context, /, settings: tuple[str, ...], as_json: bool, **v
             explain=explained(target, folder),
         )
         tallies = campaign.run()
-    cutting = Cutting(tuple(tallies), values["disk"], number)
+    cutting = Cutting(tuple(tallies), values["disk"], number, shlex.join(ctx.meta[AFTER]))
+    write_result(cutting, folder)
     if as_json:
         click.echo(json_text(document_of(cutting)))
     else:
@@ -272,6 +283,9 @@ def _setups(
             service=replace(filled, environment=(*service.environment, *environment)),
             filesystem=kind,
             size_bytes=size,
+            levels=tuple(
+                Setting(one.knob, level, () if one.option is None else (one.option,)) for one, level in pairs
+            ),
             mkfs_options=tuple(_mkfs(kind, level) for one, level in changed if one.knob == MkfsOption.name),
             options=",".join(_mount(kind, one.knob, level) for one, level in changed if one.knob in _MOUNT),
         )
@@ -296,7 +310,7 @@ def _mount(kind: str, knob: str, option: str) -> str:
 
 def _kept_in(named: str | None) -> tuple[int, Path]:
     """Return the number of this campaign, and a new folder for what it keeps."""
-    base = Path(named).expanduser().absolute() if named else state_folder() / "powercuts"
+    base = Path(named).expanduser().absolute() if named else results_folder()
     base.mkdir(parents=True, exist_ok=True)
     taken = [int(one.name) for one in base.iterdir() if one.name.isdigit()]
     number = max(taken, default=0) + 1
