@@ -176,7 +176,7 @@ def main() -> None:
             kinds = ("points", "lost", "corrupt", "not_started", "needs_fsck")
             totals = [sum(run[name] for run in found["runs"]) for name in kinds]
             least = "; ".join(
-                f"{one['found'][0]} ({one['mistakes'][0][0] if one['mistakes'] else 'not told'})"
+                f"{one['found'][0]} ({one['mistakes'][0][0] if one['mistakes'] else 'none'})"
                 for one in found["examples"]
             )
             cells = (store.name, level, promise, *totals, least or found["problem"] or "–")

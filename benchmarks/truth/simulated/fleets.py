@@ -153,7 +153,7 @@ def _until_stopped(rng: Rng, contrasts: Floats) -> Floats:
 def _claimed(rng: Rng, hosts: int, blocks: int, affected: int) -> int:
     d = _contrasts(rng, hosts, blocks, normal) / math.sqrt(2)
     d[:affected] += 1.0
-    return evidence(log_paths(d)[:, -1].tolist(), ALPHA).least
+    return evidence(log_paths(d)[:, -1].tolist(), ALPHA).least_hosts_with_an_effect
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ def _setting(cutting: Cutting, tally: SetupTally) -> CutSetting:
         worse=is_worse(cutting, tally),
         problem=tally.problem,
         examples=tuple(
-            Example(kind, str(folder), kept.found, kept.told, kept.mistakes)
+            Example(kind, str(folder), kept.found, kept.writes, kept.mistakes)
             for kind, folder in tally.examples.items()
             for kept in [kept_in(folder)]
         ),
@@ -95,7 +95,7 @@ def is_worse(cutting: Cutting, tally: SetupTally) -> bool:
 
 
 def write_result(cutting: Cutting, folder: Path) -> None:
-    """Write what was found beside its counterexamples."""
+    """Write what was found next to its counterexamples."""
     (folder / RESULT).write_text(json_text(document_of(cutting)))
 
 
@@ -166,7 +166,7 @@ def _rate(tally: SetupTally) -> str:
 def _example(tally: SetupTally, kind: str, folder: Path) -> Facts:
     kept = kept_in(folder)
     name = "" if tally.setup.name == ALONE else f" ({escape(tally.setup.name)})"
-    lines = [*map(escape, kept.found[:_MOST_FOUND]), *map(escape, kept.told[:_MOST_TOLD])]
+    lines = [*map(escape, kept.found[:_MOST_FOUND]), *map(escape, kept.writes[:_MOST_TOLD])]
     if len(kept.found) > _MOST_FOUND:
         lines.insert(_MOST_FOUND, f"and {len(kept.found) - _MOST_FOUND:,} others")
     facts = (
@@ -195,7 +195,7 @@ def repeated_lines(kept: Kept, outcome: Outcome) -> Iterator[str]:
     again = KINDS[kept.kind](outcome)
     yield f"{escape(kept.setting)}, {kept.kind}: {'seen again' if again else 'not seen this time'}"
     yield from map(escape, found_lines(outcome) or ("nothing is wrong",))
-    yield from map(escape, kept.told)
+    yield from map(escape, kept.writes)
     for name, text in kept.mistakes:
         yield f"{name}: {escape(text)}"
 
@@ -217,7 +217,7 @@ def junit_of(cutting: Cutting) -> str:
                 if kind in tally.examples:
                     kept = kept_in(tally.examples[kind])
                     failure.text = "\n".join(
-                        (*kept.found, *kept.told, *(f"{name}: {text}" for name, text in kept.mistakes))
+                        (*kept.found, *kept.writes, *(f"{name}: {text}" for name, text in kept.mistakes))
                     )
     suite.set("tests", str(len(cutting.tallies) * len(KINDS)))
     suite.set("failures", str(failures))

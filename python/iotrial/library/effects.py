@@ -23,7 +23,7 @@ _VARIABLE = re.compile(r"var\(--([a-z]+)\)")
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
-class Effect(model.Effect, Displayed):
+class Effect(Displayed, model.Effect):
     """One effect: a level of a factor compared with the reference, in one condition, on one response.
 
     ``value``, ``low`` and ``high`` are ratios (response at the level over response at the reference) if

@@ -85,14 +85,14 @@ class Recording:
 def recorded(target: Target, setup: Setup, folder: Path, at: Path, *, traced: bool = True) -> Recording:
     """Run the service once on a disk that logs, with everything about it in ``folder``. Raises LabError."""
     log, trace = folder / "log", folder / "trace"
-    with trace.open("wb") as traced_to, tempfile.TemporaryFile("w+") as told:
-        work = _Recorded(setup.service, traced_to.fileno() if traced else None, told.fileno())
+    with trace.open("wb") as traced_to, tempfile.TemporaryFile("w+") as facts_file:
+        work = _Recorded(setup.service, traced_to.fileno() if traced else None, facts_file.fileno())
         record(
             target, log, setup.filesystem, setup.size_bytes, work, mkfs_options=setup.mkfs_options, options=setup.options,
             model=PACE, at=at, enclosed=True,
         )  # fmt: skip
-        told.seek(0)
-        facts = json.load(told)
+        facts_file.seek(0)
+        facts = json.load(facts_file)
     lines = tuple((int(at), str(text)) for at, text in facts["lines"])
     return Recording(log, lines, trace if facts["traced"] else None, float(facts["seconds"]))
 
@@ -100,8 +100,8 @@ def recorded(target: Target, setup: Setup, folder: Path, at: Path, *, traced: bo
 class _Recorded:
     """The work of a recording: the service runs in a PID namespace, its file operations are traced from outside."""
 
-    def __init__(self, service: Service, trace: int | None, told: int) -> None:
-        self._service, self._trace, self._told = service, trace, told
+    def __init__(self, service: Service, trace: int | None, facts_file: int) -> None:
+        self._service, self._trace, self._facts = service, trace, facts_file
         self._outside = 0
 
     def __call__(self, root: Path, marker: Marker) -> None:
@@ -133,7 +133,7 @@ class _Recorded:
             began = time.monotonic()
             lines = placed.work(marks, root.parent / OUTPUT / "client")
             facts = {"lines": lines, "traced": traced, "seconds": time.monotonic() - began}
-            os.write(self._told, json.dumps(facts).encode())
+            os.write(self._facts, json.dumps(facts).encode())
         except (IotrialError, OSError, subprocess.SubprocessError) as error:
             problem = str(error) or type(error).__name__
         except EOFError:
@@ -254,7 +254,7 @@ class Cut:
 
 
 class Campaign:
-    """The power cuts of all settings. ``say``: told how far it is. ``explain``: see ``Explain``.
+    """The power cuts of all settings. ``say`` gets lines on how far it is. ``explain``: see ``Explain``.
 
     ``points`` of each setting are spread over ``runs``; all of it takes ``time_s`` at most, but one run of each setting.
     """

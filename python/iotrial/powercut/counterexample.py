@@ -56,7 +56,7 @@ class Kept(msgspec.Struct, frozen=True):
     #: what was found: lost, corrupt, not started
     found: tuple[str, ...]
     #: how the state came about, one line each
-    told: tuple[str, ...]
+    writes: tuple[str, ...]
     #: mistakes that explain it, with what the trace shows
     mistakes: tuple[tuple[str, str], ...]
 
@@ -237,21 +237,21 @@ def _keep(target: Target, kind: str, cut: Cut, state: _State, folder: Path) -> P
     )
     extents: list[tuple[int, int, str, int]] = []
     if cut.setup.filesystem != "btrfs":  # its addresses are not those of the disk
-        told = folder / "extents"
+        listing = folder / "extents"
         with Examination(
             target,
             cut.log,
             cut.setup.size_bytes,
             cut.setup.filesystem,
-            _looking(told),
+            _looking(listing),
             options=cut.setup.options,
             at=cut.at,
         ) as later:
             for entry in (state.entry, len(cut.log)):
                 with suppress(IotrialError, OSError, ValueError):
                     later.of(entry, (), ())
-                    extents += [tuple(one) for one in json.loads(told.read_text())]
-        told.unlink(missing_ok=True)
+                    extents += [tuple(one) for one in json.loads(listing.read_text())]
+        listing.unlink(missing_ok=True)
     recovered = folder / RECOVERED
     with (
         over_image(target, folder / DISK) as disk,
@@ -276,7 +276,7 @@ def _keep(target: Target, kind: str, cut: Cut, state: _State, folder: Path) -> P
         marks=tuple(mark.text for mark in marks),
         acknowledged=tuple(texts),
         found=found_lines(state.outcome),
-        told=tuple(_told(cut, state, _Extents(tuple(sorted(extents))))),
+        writes=tuple(_writes_in_words(cut, state, _Extents(tuple(sorted(extents))))),
         mistakes=tuple((one.name, one.text) for one in mistakes),
     )
     (folder / STATE).write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=1))
@@ -293,7 +293,7 @@ def found_lines(outcome: Outcome) -> tuple[str, ...]:
     )
 
 
-def _told(cut: Cut, state: _State, extents: _Extents) -> list[str]:
+def _writes_in_words(cut: Cut, state: _State, extents: _Extents) -> list[str]:
     """Return in words which writes had reached the disk."""
     marks = sum(
         cut.after <= mark.entry < state.entry and not mark.text.startswith("iotrial: ")

@@ -1,7 +1,7 @@
 """A place for programs that must not change the machine: a view of it that is thrown away, without a network.
 
-In a mount namespace of its own every file system is read-only. Folders where programs expect to write have an overlay in
-memory, /dev has no disks, and the network is a loopback of its own. A program that runs as root loses the capabilities with
+In a separate mount namespace every file system is read-only. Folders where programs expect to write have an overlay in
+memory, /dev has no disks, and the network is a separate loopback. A program that runs as root loses the capabilities with
 which it could undo this.
 """
 

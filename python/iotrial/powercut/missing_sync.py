@@ -219,7 +219,7 @@ def suspects(
     """Return the mistakes that explain why an operation was lost, the likeliest first.
 
     ``since_ns``: when the operation began, or the one before it was acknowledged. ``cut_ns``: the cut was between these.
-    ``newest``: no other was acknowledged between it and the cut; else it had been safe in an earlier state.
+    ``newest``: it is the last that was acknowledged before the cut; else it had been safe in an earlier state.
     """
     files, rest = _Files(), list(ops)
     while rest and rest[0].end_ns <= acknowledged_ns:

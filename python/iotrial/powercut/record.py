@@ -90,7 +90,7 @@ def record(
         folder = Path(name)
         marks, root = folder / "marks", at or folder / "root"
         root.mkdir(exist_ok=True)
-        folder.chmod(0o711)  # whoever does the work reaches the socket
+        folder.chmod(0o711)  # the user of the work must reach the socket
         over = folder / "over" if enclosed else None
         if over is not None:
             over.mkdir()

@@ -287,7 +287,7 @@ class Placed:
     def examine(self, marks: Sequence[str], ledger: Ledger) -> Findings:
         """Start the service on what a cut has left, and look for everything that had been acknowledged by these marks.
 
-        For process 1 of a PID namespace, whose caller ends what is left running. Raises LabError if the check itself fails.
+        For process 1 of a PID namespace; the caller ends what is left running. Raises LabError if the check itself fails.
         """
         with Guard() as guard:
             try:

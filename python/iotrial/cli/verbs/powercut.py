@@ -77,12 +77,11 @@ _SMALLEST = 300 << 20
 @_service(
     "--client",
     metavar="LINE",
-    help="Works with the service, and prints `acknowledged KEY VALUE` for each operation that it was told is done. "
+    help="Works with the service, and prints `acknowledged KEY VALUE` for each operation that the service "
+    "has acknowledged. "
     "Without it, COMMAND is no service but does this itself.",
 )
-@_service(
-    "--dump", metavar="LINE", help="Prints KEY and VALUE of everything that is there; iotrial compares."
-)
+@_service("--dump", metavar="LINE", help="Prints KEY and VALUE of everything in the store; iotrial compares.")
 @_service(
     "--check", metavar="LINE", help="Or: reads {acknowledged} and prints `lost ITEM` and `corrupt ITEM`."
 )
@@ -137,7 +136,7 @@ _SMALLEST = 300 << 20
 def command(ctx: click.Context, /, settings: tuple[str, ...], as_json: bool, **values: Any) -> int:
     """Does my service keep what it acknowledged, after a power cut?
 
-    The service runs on a file system of its own, on a disk in memory that logs each write. Then the power is cut at drawn
+    The service runs on a new file system, on a disk in memory that logs each write. Then the power is cut at drawn
     moments: the disk is rebuilt as it may have been left, recovered, the service started on it, and everything looked for
     that it had acknowledged. Nothing outside that disk can be changed by what is run.
 
@@ -192,7 +191,7 @@ def _service_of(words: Sequence[str], values: Mapping[str, Any]) -> Service:
     if not values["dump"] and not values["check"]:
         raise RequestError(
             "nothing would tell what is lost: give --dump or --check",
-            hint="--dump LINE prints KEY and VALUE of everything that is there; --check LINE prints what is lost",
+            hint="--dump LINE prints KEY and VALUE of everything in the store; --check LINE prints what is lost",
         )
     lines = {
         name: command_of([values[name]]) if values[name] else ()
