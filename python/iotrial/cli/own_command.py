@@ -56,6 +56,15 @@ save_option = click.option(
 )
 
 
+parameter_option = compared(
+    "-L",
+    "--parameter-list",
+    "parameters",
+    nargs=2,
+    multiple=True,
+    metavar="NAME LEVEL,LEVEL",
+    help="Put each of these in place of {NAME} in the command.",
+)
 level_option = compared(
     "--level",
     "levels",
@@ -67,15 +76,7 @@ level_option = compared(
 
 #: on the command and where it runs
 own_command_options = with_options(
-    compared(
-        "-L",
-        "--parameter-list",
-        "parameters",
-        nargs=2,
-        multiple=True,
-        metavar="NAME LEVEL,LEVEL",
-        help="Put each of these in place of {NAME} in the command.",
-    ),
+    parameter_option,
     level_option,
     command_group("--prepare", metavar="LINE", help="Run this line by sh before each run, untimed."),
     command_group("--cleanup", metavar="LINE", help="Run this line by sh after each run, untimed."),

@@ -16,12 +16,11 @@ from iotrial.powercut.results import RESULT, CutRun, Cuts, CutSetting, Example, 
 from iotrial.powercut.states import DISKS
 from iotrial.report.blocks import Block, Column, Facts, Group, Note, Report, Row, Table, View, Words
 from iotrial.report.notation import counted
-from iotrial.stats.proportion import Proportion, over_runs, p_of_more
+from iotrial.stats.proportion import FEWEST_RUNS, Proportion, over_runs, p_of_more
 from iotrial.terminal import escape
 
 #: error level of all statements together that one setting does more harm than the first
 _ALPHA = 0.05
-_FEWEST_RUNS = 4
 _MOST_FOUND, _MOST_TOLD = 3, 6
 #: the name of the only setting
 ALONE = "as it is"
@@ -89,7 +88,7 @@ def is_worse(cutting: Cutting, tally: SetupTally) -> bool:
         [Proportion(run.by_kind[HARMED], run.points) for run in each.runs if run.points]
         for each in (tally, first)
     )
-    if min(len(own), len(others)) < _FEWEST_RUNS:
+    if min(len(own), len(others)) < FEWEST_RUNS:
         return False
     return p_of_more(own, others) <= _ALPHA / (len(cutting.tallies) - 1)
 

@@ -215,7 +215,7 @@ def request_of(values: Mapping[str, Any]) -> RunRequest:
         sets=sets,
         conditions=conditions,
         references=references,
-        seed=_seed(values.get("seed")),
+        seed=seed_of(values.get("seed")),
         controls=not values.get("no_controls"),
         account=not values.get("no_account"),
         check=not values.get("no_check"),
@@ -236,7 +236,7 @@ def _copied(folder: str | None) -> str | None:
     return str(found)
 
 
-def _seed(text: str | None) -> str | None:
+def seed_of(text: str | None) -> str | None:
     """Return the seed as 32 hexadecimal digits: those given, or derived from a number. Raises RequestError."""
     if text is None:
         return None

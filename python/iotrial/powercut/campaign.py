@@ -25,14 +25,13 @@ from iotrial.lab.target import Target
 from iotrial.polling import attempts
 from iotrial.powercut.log import WriteLog
 from iotrial.powercut.mounts import enter_own_namespace, enter_own_processes, mount
-from iotrial.powercut.record import Marker, record
-from iotrial.powercut.recover import Check, Examination, Findings, Outcome, examined
-from iotrial.powercut.service import BEGUN, ENDED, Ledger, Placed, Service, acknowledgements
-from iotrial.powercut.states import VOLATILE, Arrival, Cache, arrivals, cut_points
+from iotrial.powercut.record import WORK_BEGUN, WORK_ENDED, Marker, record
+from iotrial.powercut.recover import MEMORY, Check, Examination, Findings, Outcome, examined
+from iotrial.powercut.service import Ledger, Placed, Service, acknowledgements
+from iotrial.powercut.states import Arrival, Cache, arrivals, cut_points
 from iotrial.probe.binary import find_binary
 from iotrial.study.model import Setting
 
-MEMORY = Path("/dev/shm")
 #: the disk answers like an SSD: a flush takes so long that a line of the client is read before one that follows it is done
 PACE = {
     "flat": {
@@ -53,8 +52,12 @@ KINDS: dict[str, Callable[[Outcome], bool]] = {
     "will not start": lambda one: bool(one.not_started),
     "needs fsck": lambda one: one.needs_fsck,
 }
-#: counted with them: any of the first three
 HARMED = "harmed"
+#: what is counted: each kind, and points at which the service has lost or damaged something, or does not start
+COUNTED: dict[str, Callable[[Outcome], bool]] = {
+    **KINDS,
+    HARMED: lambda one: bool(one.lost or one.corrupt or one.not_started),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +85,11 @@ class Recording:
     seconds: float
 
 
-def recorded(target: Target, setup: Setup, folder: Path, at: Path, *, traced: bool = True) -> Recording:
+def recorded(target: Target, setup: Setup, folder: Path, at: Path) -> Recording:
     """Run the service once on a disk that logs, with everything about it in ``folder``. Raises LabError."""
     log, trace = folder / "log", folder / "trace"
     with trace.open("wb") as traced_to, tempfile.TemporaryFile("w+") as facts_file:
-        work = _Recorded(setup.service, traced_to.fileno() if traced else None, facts_file.fileno())
+        work = _Recorded(setup.service, traced_to.fileno(), facts_file.fileno())
         record(
             target, log, setup.filesystem, setup.size_bytes, work, mkfs_options=setup.mkfs_options, options=setup.options,
             model=PACE, at=at, enclosed=True,
@@ -100,7 +103,7 @@ def recorded(target: Target, setup: Setup, folder: Path, at: Path, *, traced: bo
 class _Recorded:
     """The work of a recording: the service runs in a PID namespace, its file operations are traced from outside."""
 
-    def __init__(self, service: Service, trace: int | None, facts_file: int) -> None:
+    def __init__(self, service: Service, trace: int, facts_file: int) -> None:
         self._service, self._trace, self._facts = service, trace, facts_file
         self._outside = 0
 
@@ -151,11 +154,8 @@ def _expect(answers: Connection) -> None:
 
 
 @contextmanager
-def _traced(under: Path, to: int | None) -> Iterator[bool]:
+def _traced(under: Path, to: int) -> Iterator[bool]:
     """Trace the file operations of this process and its children below a folder; yields whether it works on this kernel."""
-    if to is None:
-        yield False
-        return
     argv = [
         str(find_binary()),
         "record",
@@ -189,14 +189,14 @@ def _traced(under: Path, to: int | None) -> Iterator[bool]:
 
 @dataclass(slots=True)
 class RunTally:
-    """What was found at the points of one run. ``by_kind``: points by what was wrong (``KINDS``)."""
+    """What was found at the points of one run. ``by_kind``: points by what was wrong (``COUNTED``)."""
 
     points: int = 0
     distinct: int = 0
     acknowledged: int = 0
     seconds: float = 0.0
     checking_s: float = 0.0
-    by_kind: dict[str, int] = field(default_factory=lambda: dict.fromkeys((*KINDS, HARMED), 0))
+    by_kind: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
 
 
 @dataclass(slots=True)
@@ -225,11 +225,6 @@ def check_of(service: Service, ledger: Ledger) -> Check:
         return Placed(service, root).examine(marks, ledger)
 
     return check
-
-
-def harmed(outcome: Outcome) -> bool:
-    """Return whether the service has lost or damaged something, or does not start."""
-    return bool(outcome.lost or outcome.corrupt or outcome.not_started)
 
 
 #: called for the first bad point of each kind of a setting; returns the folder that shows it
@@ -268,9 +263,9 @@ class Campaign:
         points: int,
         runs: int,
         time_s: float,
-        cache: Cache = VOLATILE,
+        cache: Cache,
         say: Callable[[str], None],
-        explain: Explain | None = None,
+        explain: Explain,
     ) -> None:
         self._target, self._setups, self._seed = target, tuple(setups), seed
         self._points, self._runs, self._time_s = points, runs, time_s
@@ -310,8 +305,8 @@ class Campaign:
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="iotrial-cut-", dir=MEMORY)))
             recording = recorded(self._target, setup, folder, at)
-            log = stack.enter_context(WriteLog(recording.log, until=ENDED))
-            after = log.marked(BEGUN) + 1
+            log = stack.enter_context(WriteLog(recording.log, until=WORK_ENDED))
+            after = log.marked(WORK_BEGUN) + 1
             marks = [mark for mark in log.marks if mark.entry >= after]
             if not acknowledgements([mark.text for mark in marks]):
                 raise LabError(
@@ -340,7 +335,7 @@ class Campaign:
             for checked in examined(examination, log, drawn):
                 counts.points += 1
                 counts.distinct += not checked.repeated
-                for kind, is_so in (*KINDS.items(), (HARMED, harmed)):
+                for kind, is_so in COUNTED.items():
                     if not is_so(checked.outcome):
                         continue
                     counts.by_kind[kind] += 1
@@ -353,6 +348,5 @@ class Campaign:
                     break
             counts.checking_s = time.monotonic() - began
             for kind, cut in bad.items():
-                if self._explain is not None:
-                    self._say(f"looking for the least that shows: {kind}")
-                    tally.examples[kind] = self._explain(kind, cut)
+                self._say(f"looking for the least that shows: {kind}")
+                tally.examples[kind] = self._explain(kind, cut)

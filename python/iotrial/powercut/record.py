@@ -63,6 +63,8 @@ class Marker:
 
 #: mark after mkfs and mount, before the work begins
 BEGUN = "begun"
+#: marks around the part of the work in which the power is cut
+WORK_BEGUN, WORK_ENDED = "iotrial: begun", "iotrial: ended"
 #: Work on the root of a file system. It runs in a child process.
 Work = Callable[[Path, Marker], None]
 

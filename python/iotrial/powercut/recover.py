@@ -105,6 +105,8 @@ FSCKS = {
 }
 
 
+#: a tmpfs, for logs and images
+MEMORY = Path("/dev/shm")
 #: how long a file system's checker may take; how long a check may take to end once it was killed
 _FSCK_S, _ENDS_WITHIN_S = 600.0, 10.0
 
@@ -369,7 +371,7 @@ class Examination:
         check: Check,
         *,
         base: Path | None = None,
-        memory: Path = Path("/dev/shm"),
+        memory: Path = MEMORY,
         **recovery: Any,
     ) -> None:
         self._stack = ExitStack()

@@ -29,11 +29,9 @@ from iotrial.powercut.checking import LIMIT_S, MARKS, run_as, run_checker
 from iotrial.powercut.enclosure import Guard, as_user
 from iotrial.powercut.log import MARK_BYTES
 from iotrial.powercut.mounts import sync_filesystem
-from iotrial.powercut.record import Marker
+from iotrial.powercut.record import WORK_BEGUN, WORK_ENDED, Marker
 from iotrial.powercut.recover import Findings
 
-#: marks around the work
-BEGUN, ENDED = "iotrial: begun", "iotrial: ended"
 #: a mark that is no acknowledgement
 BEGINS_MARK = "iotrial: begins "
 ACKNOWLEDGES, BEGINS, DELETED = "acknowledged ", "begins ", "-"
@@ -268,7 +266,7 @@ class Placed:
         ):
             # what was done until now has reached the disk long ago
             sync_filesystem(self.root)
-            marker.mark(BEGUN)
+            marker.mark(WORK_BEGUN)
             port = 0 if running is None else running.port
             process = self._start(self.service.client, port, printed, errors, **{MARKS: str(marks)})
             try:
@@ -281,7 +279,7 @@ class Placed:
                 raise LabError(f"the client ended with status {status}: {_last(errors.read(_SAID_BYTES))}")
             if running is not None and running.process.poll() is not None:
                 raise LabError(f"the service ended while the client was at work: {running.said()}")
-            marker.mark(ENDED)
+            marker.mark(WORK_ENDED)
         return made
 
     def examine(self, marks: Sequence[str], ledger: Ledger) -> Findings:

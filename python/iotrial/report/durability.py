@@ -28,7 +28,7 @@ from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.evidence import arm_order, is_reference
 from iotrial.report.notation import counted, joined, some
 from iotrial.report.safety import Risks, risks_of
-from iotrial.stats.proportion import Proportion, over_runs, p_of_more
+from iotrial.stats.proportion import FEWEST_RUNS, Proportion, over_runs, p_of_more
 from iotrial.store.model import PowerCuts, TrialData
 from iotrial.study.model import Study
 from iotrial.terminal import escape
@@ -43,8 +43,6 @@ LEDE = (
 _INTERVALS = "Brackets: 95 % intervals for the share of such points on this disk and kernel. Nothing lost is not a proof."
 #: error level of all statements together that one level does more harm than another
 _ALPHA = 0.05
-#: runs of each arm from which on runs are compared; with fewer, points are
-_FEWEST_RUNS = 4
 
 #: the power cuts of one arm under one condition: a record for each run
 Runs = Sequence[PowerCuts]
@@ -261,7 +259,7 @@ def _by_condition(cuts: Iterable[PowerCuts]) -> Mapping[str, Runs]:
 def _shown_to_do_more(runs: Runs, others: Runs, alpha: float) -> bool:
     """Return whether an arm is shown to do harm at a larger share of points than another."""
     harm, other = ([Proportion(_harm(one), one.points) for one in own] for own in (runs, others))
-    if min(len(harm), len(other)) >= _FEWEST_RUNS:
+    if min(len(harm), len(other)) >= FEWEST_RUNS:
         return p_of_more(harm, other) <= alpha
     return over_runs(harm)[0] > over_runs(other)[1]
 

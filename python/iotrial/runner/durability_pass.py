@@ -31,8 +31,8 @@ from iotrial.lab.target import Target
 from iotrial.powercut.disk import CutDisk
 from iotrial.powercut.log import LogError, WriteLog
 from iotrial.powercut.rebuild import Rebuilder
-from iotrial.powercut.record import Marker
-from iotrial.powercut.recover import Check, Findings, Outcome, Recovery
+from iotrial.powercut.record import WORK_BEGUN, WORK_ENDED, Marker
+from iotrial.powercut.recover import MEMORY, Check, Findings, Outcome, Recovery
 from iotrial.powercut.states import State, cut_points, state_of
 from iotrial.runner.checked_work import checked_workloads, why_not
 from iotrial.runner.guest import MachineSpec, own_boot_id
@@ -49,8 +49,6 @@ from iotrial.store.model import PowerCuts
 from iotrial.study.model import Workload
 from iotrial.study.work import HasCheck, LabContext, Recovered, Work
 
-#: marks around the work of a run
-BEGUN, ENDED = "iotrial: begun", "iotrial: ended"
 #: beginning of the marks of the time, with the nanoseconds of this machine's monotonic clock
 TICK = "iotrial: at "
 _TICK_S = 0.005
@@ -60,7 +58,6 @@ _SURPLUS_NS = 1_000_000
 #: look with the file system's checker after every recovery
 _FSCK_EVERY = 1
 _MOST_EXAMPLES = 3
-_MEMORY = Path("/dev/shm")
 #: a request that no longer fits may leave this much
 _FULL_BYTES = 2 << 20
 #: how often to tell how far a run's points are
@@ -182,7 +179,7 @@ class DurabilityPass:
             f"{repetition + 1} of {self._plan.study.cut_runs}"
         )
         with ExitStack() as stack:
-            logging = WriteLogging(f"{_MEMORY}/iotrial-lab-{self._trial[:8]}-cut")
+            logging = WriteLogging(f"{MEMORY}/iotrial-lab-{self._trial[:8]}-cut")
             session = stack.enter_context(self._session(condition, planned, logging))
             run = self._recorded(session, condition, planned, repetition, logging)
             return self._looked_at(session, condition, planned, repetition, run, logging)
@@ -209,13 +206,13 @@ class DurabilityPass:
                 session.open()
             yield session
         except BaseException as error:
-            full = shutil.disk_usage(_MEMORY).free < _FULL_BYTES
+            full = shutil.disk_usage(MEMORY).free < _FULL_BYTES
             if not isinstance(error, Exception):
                 session.abandon_probe()
             session.close()
             session.check_restored(error)
             if full and isinstance(error, (IotrialError, OSError)):
-                raise LabError(f"{_MEMORY}, which holds the simulated disk and its log, is full") from error
+                raise LabError(f"{MEMORY}, which holds the simulated disk and its log, is full") from error
             raise
         session.close()
         session.check_restored()
@@ -247,14 +244,14 @@ class DurabilityPass:
         def begin(context: RunContext) -> None:
             if session.logged_device is not None:  # QEMU may have left the guest's writes in our page cache
                 session.disk_target.call("fsync", path=f"/dev/{session.logged_device}")
-            mark(BEGUN, context)
+            mark(WORK_BEGUN, context)
             if ticks is not None:
                 ticks.start(context.worker)
 
         def end(context: RunContext) -> None:
             if ticks is not None:
                 ticks.stop()
-            mark(ENDED, context)
+            mark(WORK_ENDED, context)
 
         runner = Runner(session, injected=1.0, reboots=False)
         try:
@@ -297,10 +294,10 @@ class DurabilityPass:
         seed = hashlib.sha256(key.encode()).hexdigest()[:32]
         reported = time.monotonic()
         with (
-            WriteLog(Path(logging.log), until=ENDED) as log,
+            WriteLog(Path(logging.log), until=WORK_ENDED) as log,
             _shown(session, log, Path(logging.image), run.size_bytes) as (rebuilder, disk),
         ):
-            after = log.marked(BEGUN) + 1
+            after = log.marked(WORK_BEGUN) + 1
             if after >= len(log):
                 raise RequestError("the work neither wrote nor acknowledged anything")
             marks = [mark.text for mark in log.marks if mark.entry >= after]

@@ -20,6 +20,8 @@ from iotrial.stats.student import incomplete_beta, quantile
 
 #: error level of every interval here
 ALPHA = 0.05
+#: runs of each group from which on groups are compared by their ranks
+FEWEST_RUNS = 4
 MOST_RUNS = 20
 _HALVINGS = 200
 

@@ -19,7 +19,6 @@ from iotrial.cli.finish import EXIT_FAIL_IF, EXIT_NO_ANSWER, refuse_unwritable, 
 from iotrial.cli.options import (
     AFTER,
     OwnCommand,
-    compared,
     force_option,
     in_group,
     json_option,
@@ -27,6 +26,7 @@ from iotrial.cli.options import (
     where,
 )
 from iotrial.cli.output import tell
+from iotrial.cli.own_command import parameter_option
 from iotrial.cli.power_cuts import (
     ALONE,
     Cutting,
@@ -36,8 +36,8 @@ from iotrial.cli.power_cuts import (
     report_of,
     write_result,
 )
-from iotrial.cli.run_request import quantity_of
-from iotrial.design.keyed import new_seed, seed_from_user
+from iotrial.cli.run_request import quantity_of, seed_of
+from iotrial.design.keyed import new_seed
 from iotrial.documents import json_text
 from iotrial.errors import PrivilegeError, RequestError, UnknownName
 from iotrial.knobs.filesystem import FilesystemType, MkfsOption, MountAtime, MountOption
@@ -65,15 +65,7 @@ _SMALLEST = 300 << 20
 
 @click.command("powercut", cls=OwnCommand)
 @click.argument("settings", nargs=-1, metavar="[KNOB=LEVEL,LEVEL]...")
-@compared(
-    "-L",
-    "--parameter-list",
-    "parameters",
-    nargs=2,
-    multiple=True,
-    metavar="NAME LEVEL,LEVEL",
-    help="Put each of these in place of {NAME} in all commands, and compare them.",
-)
+@parameter_option
 @_service(
     "--client",
     metavar="LINE",
@@ -125,7 +117,7 @@ _SMALLEST = 300 << 20
 @click.option("--replay", metavar="FOLDER", help="Recover a state that was kept once more, and check it.")
 @click.option(
     "--fail-if",
-    type=click.Choice(["lost", "corrupt", "will not start", "needs fsck"]),
+    type=click.Choice(list(KINDS)),
     multiple=True,
     help="Exit with status 4 if a setting did this at a cut point.",
 )
@@ -152,7 +144,7 @@ def command(ctx: click.Context, /, settings: tuple[str, ...], as_json: bool, **v
     service = _service_of(ctx.meta.get(AFTER, ()), values)
     setups = list(_setups(service, settings, values["parameters"], values))
     time_s = quantity_of("--time", values["time"], parse_duration) or 0.0
-    seed = _seed(values["seed"])
+    seed = seed_of(values["seed"]) or new_seed()
     number, folder = _kept_in(values["keep"])
     with Probe(isolate=True) as probe:
         target = Target(probe)
@@ -237,15 +229,6 @@ def _user(name: str | None) -> tuple[int, int]:
     except KeyError:
         raise RequestError(f"--user {name}: no such user") from None
     return found.pw_uid, found.pw_gid
-
-
-def _seed(text: str | None) -> str:
-    if text is None:
-        return new_seed()
-    try:
-        return seed_from_user(int(text))
-    except ValueError as error:
-        raise RequestError(f"--seed {text}: expected a whole number from 0 on") from error
 
 
 def _setups(
