@@ -5,27 +5,15 @@ Bounds as in test_simulated; the method without an account must be caught by the
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from scipy import stats
 
-from iotrial.design.keyed import new_seed
+from chance import at_most
 from simulated.account import AGENTS, evidence_path, session
 from simulated.noise import Rng
 
 MACHINES = 30
 TRIALS = 400
-
-
-@pytest.fixture
-def rng() -> Rng:
-    seed = new_seed()
-    print("seed", seed)
-    return np.random.default_rng(int(seed, 16))
-
-
-def at_most(trials: int, probability: float) -> int:
-    return int(stats.binom.isf(1e-6, trials, probability))
 
 
 @pytest.mark.parametrize("effect", [0.0, 0.3])

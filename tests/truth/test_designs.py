@@ -53,13 +53,6 @@ DESIGNS = {
 }
 
 
-@pytest.fixture
-def rng() -> Rng:
-    seed = new_seed()
-    print("seed", seed)
-    return np.random.default_rng(int(seed, 16))
-
-
 def simulated(plan: Plan, rng: Rng) -> Responses:
     """Simulate one trial."""
     blocks = [plan.block(plan.conditions[0], index) for index in range(BLOCKS)]

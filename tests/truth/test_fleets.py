@@ -10,9 +10,8 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
 
-from iotrial.design.keyed import new_seed
+from chance import at_most
 from iotrial.stats.fleet.combine import evidence
 from iotrial.stats.fleet.outliers import outliers
 from iotrial.stats.fleet.spread import mean_of
@@ -20,17 +19,6 @@ from simulated.fleets import _alarms, _claimed, _contrasts, _shared
 from simulated.noise import Rng, normal, spiky
 
 ALPHA = 0.05
-
-
-@pytest.fixture
-def rng() -> Rng:
-    seed = new_seed()
-    print("seed", seed)
-    return np.random.default_rng(int(seed, 16))
-
-
-def at_most(trials: int, probability: float) -> int:
-    return int(stats.binom.isf(1e-6, trials, probability))
 
 
 @pytest.mark.parametrize("noise", ["normal", "spiky", "one server's"])

@@ -12,9 +12,8 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
 
-from iotrial.design.keyed import new_seed
+from chance import at_most
 from iotrial.design.model import ArmKind
 from iotrial.stats.betting import Side
 from iotrial.stats.budget_bet import SHARE, Budget, mixed_paths
@@ -32,20 +31,9 @@ TIME = Response("w", "wall", "s", Scale.LOG, Better.LOWER, primary=True)
 TRIALS, BLOCKS = 600, 150
 
 
-@pytest.fixture
-def rng() -> Rng:
-    seed = new_seed()
-    print("seed", seed)
-    return np.random.default_rng(int(seed, 16))
-
-
 @pytest.fixture(scope="module")
 def design() -> Design:
     return Design(TRIALS, BLOCKS)
-
-
-def at_most(trials: int, probability: float) -> int:
-    return int(stats.binom.isf(1e-6, trials, probability))
 
 
 every_noise = pytest.mark.parametrize("noise", list(NOISES))

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
-from scipy import stats
 
-from iotrial.design.keyed import new_seed
+from chance import at_least, at_most
 from iotrial.stats.beyond_typical import FEWEST, mean_bounds, mean_ratio, which_slow
 from iotrial.stats.contrast import Contrasts, PairedRuns
 from iotrial.stats.eprocess import interval
@@ -18,21 +16,6 @@ from simulated.stalls import ALPHA, STALLS, TIME, Arms, symmetric
 from values import replace
 
 TRIALS = 150
-
-
-@pytest.fixture
-def rng() -> Rng:
-    seed = new_seed()
-    print("seed", seed)
-    return np.random.default_rng(int(seed, 16))
-
-
-def at_most(trials: int, probability: float) -> int:
-    return int(stats.binom.isf(1e-6, trials, probability))
-
-
-def at_least(trials: int, probability: float) -> int:
-    return int(stats.binom.ppf(1e-6, trials, probability))
 
 
 def pairs(arms: Arms) -> PairedRuns:

@@ -9,9 +9,8 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
 
-from iotrial.design.keyed import new_seed
+from chance import at_most
 from iotrial.stats.eprocess import Wanted, intervals
 from iotrial.stats.model import Interval
 from iotrial.stats.switchback import proposed_washout
@@ -33,17 +32,6 @@ from simulated.switchback import (
 )
 
 TRIALS, PAIRS = 200, 60
-
-
-@pytest.fixture
-def rng() -> Rng:
-    seed = new_seed()
-    print("seed", seed)
-    return np.random.default_rng(int(seed, 16))
-
-
-def at_most(trials: int, probability: float) -> int:
-    return int(stats.binom.isf(1e-6, trials, probability))
 
 
 def holds(one: Interval, truth: float) -> bool:
