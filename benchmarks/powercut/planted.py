@@ -18,34 +18,27 @@ from store import MISTAKES
 STORE = f"{sys.executable} -S -E {Path(__file__).with_name('store.py').resolve()}"
 
 
-def examined(mistake: str, *, points: int, limit: str, count: int = 80, more: tuple[str, ...] = ()) -> dict:
-    """Run one version of the store, and return the JSON document."""
+def powercut(words: list[str], own: list[str], *, points: int, limit: str, seed: int) -> dict:
+    """Run ``iotrial powercut`` with one setting, and return what its JSON document says of it; a problem if there is none."""
     with tempfile.TemporaryDirectory() as kept:
-        if mistake == "stale-lock":
-            words = ["--client", f"{STORE} ask {{port}} {count}", "--dump", f"{STORE} ask {{port}} 0"]
-            own = f"{STORE} serve {{dir}} {mistake} {{port}}"
-        else:
-            words, own = (
-                ["--dump", f"{STORE} dump {{dir}} {mistake}"],
-                f"{STORE} work {{dir}} {mistake} {count}",
-            )
-        argv = [
-            "iotrial",
-            "powercut",
-            "--json",
-            "--keep",
-            kept,
-            "--points",
-            str(points),
-            "--time",
-            limit,
-            "--seed",
-            "5",
-        ]
+        argv = ["iotrial", "powercut", "--json", "--keep", kept, "--points", str(points), "--time", limit]
         done = subprocess.run(
-            [*argv, *words, *more, "--", *own.split()], stdout=subprocess.PIPE, text=True, check=False
+            [*argv, "--seed", str(seed), *words, "--", *own], capture_output=True, text=True, check=False
         )
-        return json.loads(done.stdout)["settings"][0]
+    if not done.stdout:
+        return {"problem": done.stderr.strip()[-300:], "runs": [], "examples": []}
+    return json.loads(done.stdout)["settings"][0]
+
+
+def examined(mistake: str, *, points: int, limit: str, count: int = 80) -> dict:
+    """Run one version of the store."""
+    if mistake == "stale-lock":
+        words = ["--client", f"{STORE} ask {{port}} {count}", "--dump", f"{STORE} ask {{port}} 0"]
+        own = f"{STORE} serve {{dir}} {mistake} {{port}}"
+    else:
+        words = ["--dump", f"{STORE} dump {{dir}} {mistake}"]
+        own = f"{STORE} work {{dir}} {mistake} {count}"
+    return powercut(words, own.split(), points=points, limit=limit, seed=5)
 
 
 def main() -> None:

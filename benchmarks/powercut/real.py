@@ -9,13 +9,13 @@ python3-plyvel and git; DuckDB where its Python module is found. What is not ins
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+from planted import powercut
 
 PYTHON = "/usr/bin/python3"
 CLIENT = f"{PYTHON} {Path(__file__).with_name('real_client.py').resolve()}"
@@ -132,29 +132,18 @@ def installed(store: Store) -> bool:
 
 
 def examined(store: Store, level: str, points: int, limit: str) -> dict:
-    with tempfile.TemporaryDirectory() as kept:
-        argv = [
-            "iotrial",
-            "powercut",
-            "--json",
-            "--keep",
-            kept,
-            "--points",
-            str(points),
-            "--time",
-            limit,
-            "--seed",
-            "7",
-        ]
-        for option, text in (("--prepare", store.prepare), ("--ready", store.ready), ("--user", store.user)):
-            argv += [option, text.replace("{x}", level)] if text else []
-        argv += ["--dump", store.dump.replace("{x}", level)]
-        argv += ["--client", store.work.replace("{x}", level)] if store.server else []
-        own = (store.server or store.work).replace("{x}", level)
-        done = subprocess.run([*argv, "--", own], capture_output=True, text=True, check=False)
-        if not done.stdout:
-            return {"problem": done.stderr.strip()[-300:], "runs": [], "examples": []}
-        return json.loads(done.stdout)["settings"][0]
+    options = (
+        ("--prepare", store.prepare),
+        ("--ready", store.ready),
+        ("--user", store.user),
+        ("--dump", store.dump),
+    )
+    client = (("--client", store.work),) if store.server else ()
+    words = [
+        word for name, line in (*options, *client) if line for word in (name, line.replace("{x}", level))
+    ]
+    own = (store.server or store.work).replace("{x}", level)
+    return powercut(words, [own], points=points, limit=limit, seed=7)
 
 
 def main() -> None:

@@ -156,7 +156,7 @@ class Files:
 
 
 class Whole:
-    """All keys in one file, which is written anew each time."""
+    """All keys in one file, which is rewritten each time."""
 
     def __init__(self, folder: str, mistake: str) -> None:
         self.path, self.data = os.path.join(folder, "all"), {}

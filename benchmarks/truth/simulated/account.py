@@ -92,7 +92,7 @@ class Session:
         return 1.0 / LEVEL if self.alone else float(needed(self.evidence, self.kept)[place])
 
     def ask(self, path: Floats, blocks: int, *, real: bool, peeks: bool) -> bool:
-        """Run a trial of at most so many blocks; return whether it is kept."""
+        """Run a trial of at most this number of blocks; return whether it is kept."""
         place = len(self.evidence)
         self.paths.append(path)
         self.real.append(real)
@@ -101,7 +101,7 @@ class Session:
         return self._go_on(place, limit, 0, blocks, peeks=peeks)
 
     def go_on(self, place: int, seen: int, blocks: int) -> bool:
-        """Continue a trial that has seen so many blocks."""
+        """Continue a trial that has had this number of blocks."""
         return self._go_on(place, self.limit(place), seen, blocks, peeks=True)
 
     def _go_on(self, place: int, limit: float, seen: int, blocks: int, *, peeks: bool) -> bool:

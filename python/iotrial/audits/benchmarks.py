@@ -13,7 +13,7 @@ from iotrial.errors import RequestError
 #: what can be read, for messages
 SUITES = "criterion, google-benchmark (JSON), pytest-benchmark (JSON), go test -bench, hyperfine (JSON)"
 _FORMATS = (criterion.FORMAT, hyperfine.FORMAT, printed.FORMAT, suites.FORMAT)
-#: google-benchmark has this beside processor time; the others say "time"
+#: google-benchmark has this and processor time; the others say "time"
 _TIMES = ("time", "real_time")
 
 
@@ -21,7 +21,7 @@ _TIMES = ("time", "real_time")
 def benchmark_times(text: str) -> Mapping[str, tuple[float, ...]]:
     """Return the times in seconds by benchmark, repeats in their order.
 
-    The last two texts are kept, since one is asked for each of its benchmarks. Rates and counts of a benchmark are left out.
+    The last two texts are kept, since each of its benchmarks reads one. Rates and counts of a benchmark are left out.
     Raises RequestError if the text is of no suite, or has no times.
     """
     source = Source("the output", text)

@@ -41,7 +41,7 @@ _ACTS = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world
 
 
 class Session:
-    """What one agent has done. ``spent_s``: seconds of measuring asked for; ``begun``, ``applied``: ids of its trials."""
+    """What one agent has done. ``spent_s``: seconds of measuring; ``begun``, ``applied``: ids of its trials."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
