@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -25,7 +27,7 @@ pytestmark = [pytest.mark.root, pytest.mark.alone, pytest.mark.slow]
 STORE = f"{sys.executable} -S -E {store.__file__}"
 
 
-def powercut(kept: Path, *words: str, service: str, expect: int = 0, time: str = "40s") -> dict[str, Any]:
+def powercut(kept: Path, *words: str, service: str, expect: int = 0, limit: str = "40s") -> dict[str, Any]:
     argv = [
         "powercut",
         "--json",
@@ -34,7 +36,7 @@ def powercut(kept: Path, *words: str, service: str, expect: int = 0, time: str =
         "--seed",
         "5",
         "--time",
-        time,
+        limit,
         *words,
         "--",
         *shlex.split(service),
@@ -91,12 +93,40 @@ def test_a_stale_lock_is_named_by_trying_without_it(tmp_path: Path) -> None:
 def test_settings_are_compared_and_a_disk_that_is_not_flushed_is_worse(tmp_path: Path) -> None:
     document = powercut(
         tmp_path, "mount.option=barrier,nobarrier", "--dump", f"{STORE} dump {{dir}} none", "--points", "40",
-        service=f"{STORE} work {{dir}} none 40", time="90s",
+        service=f"{STORE} work {{dir}} none 40", limit="90s",
     )  # fmt: skip
     kept, loses = document["settings"]
     assert (kept["mount_options"], loses["mount_options"]) == ("barrier", "nobarrier")
     assert total(kept, "harmed") == 0
     assert total(loses, "harmed") > 0
+
+
+def test_a_signal_ends_it_and_leaves_nothing_in_memory(tmp_path: Path) -> None:
+    before = set(Path("/dev/shm").glob("iotrial-cut-*"))
+    argv = [
+        sys.executable,
+        "-m",
+        "iotrial",
+        "powercut",
+        "--keep",
+        str(tmp_path),
+        "--points",
+        "5000",
+        "--time",
+        "2m",
+    ]
+    argv += ["--dump", f"{STORE} dump {{dir}} none", "--", *shlex.split(f"{STORE} work {{dir}} none 40")]
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as running:
+        try:
+            assert running.stderr is not None
+            running.stderr.readline()  # a run has begun
+            time.sleep(2)
+            assert set(Path("/dev/shm").glob("iotrial-cut-*")) > before
+            running.terminate()
+            assert running.wait(40) == 128 + signal.SIGTERM
+        finally:
+            running.kill()
+    assert set(Path("/dev/shm").glob("iotrial-cut-*")) == before
 
 
 # -- hostile and broken ones

@@ -249,7 +249,8 @@ class Cut:
 
 
 class Campaign:
-    """The power cuts of all settings. ``say`` gets lines on how far it is. ``explain``: see ``Explain``.
+    """The power cuts of all settings. ``say`` gets lines on how far it is. ``explain``: see ``Explain``. ``check``
+    is called between points, and may end all of it by an exception.
 
     ``points`` of each setting are spread over ``runs``; all of it takes ``time_s`` at most, but one run of each setting.
     """
@@ -266,10 +267,11 @@ class Campaign:
         cache: Cache,
         say: Callable[[str], None],
         explain: Explain,
+        check: Callable[[], None],
     ) -> None:
         self._target, self._setups, self._seed = target, tuple(setups), seed
         self._points, self._runs, self._time_s = points, runs, time_s
-        self._cache, self._say, self._explain = cache, say, explain
+        self._cache, self._say, self._explain, self._check = cache, say, explain, check
         self.tallies = [SetupTally(setup) for setup in setups]
 
     def run(self) -> list[SetupTally]:
@@ -290,6 +292,7 @@ class Campaign:
                 if tally.problem or (run and now - began > self._time_s):
                     continue
                 until = max(began + self._time_s * (number + 1) / len(turns), now + 5.0)
+                self._check()
                 self._say(f"run {run + 1} of {self._runs}: {tally.setup.name}")
                 try:
                     self._one(tally, run, until, at)
@@ -333,6 +336,7 @@ class Campaign:
             began = time.monotonic()
             bad: dict[str, Cut] = {}
             for checked in examined(examination, log, drawn):
+                self._check()
                 counts.points += 1
                 counts.distinct += not checked.repeated
                 for kind, is_so in COUNTED.items():

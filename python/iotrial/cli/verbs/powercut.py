@@ -52,6 +52,7 @@ from iotrial.powercut.states import DISKS
 from iotrial.probe.client import Probe
 from iotrial.report.text import Console, print_blocks
 from iotrial.runner.quick_study import VARIABLE, parameter_of, setting_of
+from iotrial.runner.signals import StopSignals
 from iotrial.study.model import Setting
 from iotrial.units import parse_duration, parse_size
 
@@ -146,7 +147,7 @@ def command(ctx: click.Context, /, settings: tuple[str, ...], as_json: bool, **v
     time_s = quantity_of("--time", values["time"], parse_duration) or 0.0
     seed = seed_of(values["seed"]) or new_seed()
     number, folder = _kept_in(values["keep"])
-    with Probe(isolate=True) as probe:
+    with Probe(isolate=True) as probe, StopSignals() as signals:
         target = Target(probe)
         campaign = Campaign(
             target,
@@ -158,6 +159,7 @@ def command(ctx: click.Context, /, settings: tuple[str, ...], as_json: bool, **v
             cache=DISKS[values["disk"]][0],
             say=lambda text: tell(text, err=True),
             explain=explained(target, folder),
+            check=signals.check,
         )
         tallies = campaign.run()
     cutting = Cutting(tuple(tallies), values["disk"], number, shlex.join(ctx.meta[AFTER]))
