@@ -23,7 +23,7 @@ from iotrial.audits.claims import parse_claim
 from iotrial.audits.importers import formats
 from iotrial.audits.importers import read as read_foreign
 from iotrial.audits.importers.contract import ReadOptions, source_of
-from iotrial.cli.run_request import _pairs, _seed
+from iotrial.cli.run_request import _pairs, seed_of
 from iotrial.errors import IotrialError, TargetError
 from iotrial.lab.journal import Journal
 from iotrial.lab.target import MountInfo, parse_mountinfo
@@ -123,7 +123,7 @@ def codec(data: bytes) -> None:
 def options(data: bytes) -> None:
     """``--set``, ``--condition`` and ``--seed``."""
     content = _text(data)
-    for parse in (lambda: _pairs("--set", tuple(content.split("\n"))), lambda: _seed(content)):
+    for parse in (lambda: _pairs("--set", tuple(content.split("\n"))), lambda: seed_of(content)):
         try:
             parse()
         except (IotrialError, click.UsageError):
