@@ -12,6 +12,7 @@ from iotrial.decoding import decode
 from iotrial.documents import Count, JsonDocument, JsonObject, Probability
 from iotrial.paths import state_folder
 from iotrial.study.model import Setting
+from iotrial.terminal import escape
 
 RESULT = "result.json"
 
@@ -82,7 +83,10 @@ def address_of(setting: Setting) -> tuple[str, str, str]:
 
 
 def shown_to_lose(setting: Setting) -> str | None:
-    """Return what the newest power cuts that were shown to do more harm under this setting say of it; None if none were."""
+    """Return what the newest power cuts that were shown to do more harm under this setting say of it; None if none were.
+
+    E.g. "loses what ./server had acknowledged at 12 of 60 cut points (power cuts 3)".
+    """
     for number, cuts in _stored():
         for one in cuts.settings:
             if one.worse and address_of(setting) in one.levels:
@@ -90,7 +94,7 @@ def shown_to_lose(setting: Setting) -> str | None:
                     sum(getattr(run, name) for run in one.runs) for name in ("points", "harmed")
                 )
                 return (
-                    f"{cuts.command} lost what it had acknowledged at {harmed:,} of {points:,} cut points "
+                    f"loses what {escape(cuts.command)} had acknowledged at {harmed:,} of {points:,} cut points "
                     f"(power cuts {number})"
                 )
     return None

@@ -23,7 +23,7 @@ from iotrial.report.claims import HeldClaim, Setup, claims_of, hold_claims
 from iotrial.report.conditions import Conditions
 from iotrial.report.designs import Design, design_of, design_rows
 from iotrial.report.diagnostics import diagnostic_sentences
-from iotrial.report.durability import DurabilityRow, durability_rows, measured_risks, risks_found
+from iotrial.report.durability import DurabilityRow, durability_rows, harm_seen, risks_found
 from iotrial.report.evidence import EvidenceRow, TypicalValues, gather, gather_by_level
 from iotrial.report.facts import FactTable, facts_of
 from iotrial.report.fidelity import Fidelity, fidelities
@@ -166,7 +166,7 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
     evidence = (gather_by_level if arms_are_rows(header.study) else gather)(
         data, conditions, margin=header.margin
     )
-    measured = measured_risks(data.cuts, header.study)
+    measured = harm_seen(data)
     risks = risks_found(header.study, measured)
     apart = answers(data, analysis, adjusted)
     effects = effect_rows(

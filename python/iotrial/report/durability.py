@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from iotrial.powercut.results import shown_to_lose
 from iotrial.report.blocks import (
     DECISIVE,
     EQUIVALENT,
@@ -241,6 +242,18 @@ def measured_risks(cuts: Sequence[PowerCuts], study: Study) -> Risks:
         for name, levels in found.items()
         if levels
     }
+
+
+def harm_seen(data: TrialData) -> Risks:
+    """Return the levels that did harm: in power cuts of this trial, else, if it was made here, in those of a user's service."""
+    study = data.trial.header.study
+    found = {factor: dict(levels) for factor, levels in measured_risks(data.cuts, study).items()}
+    if data.trial.imported is None:
+        for factor in study.treatment_factors:
+            for level in factor.levels:
+                for lost in filter(None, map(shown_to_lose, level.settings)):
+                    found.setdefault(factor.name, {}).setdefault(level.label, lost)
+    return found
 
 
 def _of_worst(several: Iterable[Runs], study: Study) -> str:

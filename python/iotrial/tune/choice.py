@@ -21,7 +21,7 @@ from iotrial.knobs.sysctl import Sysctl
 from iotrial.powercut.results import shown_to_lose
 from iotrial.report.best import Advice, advised, described, evidence_of_settings
 from iotrial.report.conditions import EVERYWHERE
-from iotrial.report.durability import level_verdict, measured_risks
+from iotrial.report.durability import harm_seen, level_verdict, measured_risks
 from iotrial.report.notation import counted, joined, named_level
 from iotrial.report.phrases import size_in_words, size_of
 from iotrial.stats.model import Conclusion, Effect
@@ -236,7 +236,7 @@ def _advice(document: Document, effects: Sequence[Effect]) -> Advice | None:
     study = document.trial.header.study
     if study.design.kind is not DesignKind.CONFIRM or not any(one.conclusion.improves for one in effects):
         return None
-    return advised(study, document.analysis.effects, measured_risks(document.data.cuts, study))
+    return advised(study, document.analysis.effects, harm_seen(document.data))
 
 
 def _not_applied(setting: Setting, without: Effect) -> str:
@@ -361,7 +361,7 @@ def _judged(setting: Setting, document: Document, factor: str, level: str) -> Co
         safety = Safety.DATA_AT_RISK if harmed else judged.safety
         judged = Consequence(safety, f"{judged.sentence}; in power cuts it {verdict}")
     if (lost := shown_to_lose(setting)) is not None:
-        judged = Consequence(Safety.DATA_AT_RISK, f"{judged.sentence}; under it {lost}")
+        judged = Consequence(Safety.DATA_AT_RISK, f"{judged.sentence}; in power cuts it {lost}")
     return judged
 
 

@@ -49,7 +49,7 @@ from iotrial.errors import RequestError, unknown
 from iotrial.paths import store_path
 from iotrial.report.best import candidate, confirming_effects, recommended
 from iotrial.report.document import Document
-from iotrial.report.durability import measured_risks
+from iotrial.report.durability import harm_seen
 from iotrial.report.opening import document_of, spec_of
 from iotrial.report.render import html_report
 from iotrial.runner.planning import default_folder
@@ -288,7 +288,7 @@ class _Search:
     def _confirmed(self, stage: Stage) -> Confirmed | None:
         document = self.trials[-1]
         study = document.trial.header.study
-        measured = measured_risks(document.data.cuts, study)
+        measured = harm_seen(document.data)
         return confirmed(self._space, stage, study, document.analysis.effects, measured)
 
 
