@@ -2,8 +2,9 @@
 
     python benchmarks/powercut/real.py [--points N] [--time DURATION] [STORE...]
 
-Prints a Markdown table. Needs what Debian calls postgresql, mariadb-server-core, redis-server, etcd-server, python3-lmdb,
-python3-plyvel and git; DuckDB where its Python module is found. What is not installed is left out.
+Prints a Markdown table. Needs what Debian calls postgresql, mariadb-server-core, redis-server, etcd-server, etcd-client,
+python3-lmdb, python3-plyvel, dpkg and git; DuckDB and RocksDB where Python finds duckdb and rocksdict. What is not installed
+is left out.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from pathlib import Path
 
 from planted import powercut
 
+from iotrial.errors import RequestError
+from iotrial.powercut.stores import commands_of
+
 PYTHON = "/usr/bin/python3"
 CLIENT = f"{PYTHON} {Path(__file__).with_name('real_client.py').resolve()}"
-PG = "/usr/lib/postgresql/15/bin"
 
 
 @dataclass(frozen=True)
@@ -29,14 +32,10 @@ class Store:
     name: str
     levels: tuple[str, ...]
     promise: tuple[str, ...]
-    work: str
-    dump: str
-    server: str = ""
+    work: str = ""
+    dump: str = ""
     prepare: str = ""
-    ready: str = ""
-    user: str = ""
     needs: str = ""
-    count: int = 80
 
 
 def embedded(name: str, levels: tuple[str, ...], promise: tuple[str, ...], needs: str = "") -> Store:
@@ -50,64 +49,43 @@ def embedded(name: str, levels: tuple[str, ...], promise: tuple[str, ...], needs
     )
 
 
-def served(name: str, levels: tuple[str, ...], promise: tuple[str, ...], server: str, **more: str) -> Store:
-    client, dump = (
-        f"{CLIENT} {name} {verb} {{port}} '{{x}}' {count}" for verb, count in (("work", 80), ("dump", 0))
-    )
-    return Store(name, levels, promise, client, dump, server, **more)
+#: of those that `--store` knows: the options of each level
+OPTIONS = {
+    "sqlite": {
+        "delete full": "",
+        "wal normal": "journal_mode=wal synchronous=normal",
+        "wal full": "journal_mode=wal",
+        "delete extra": "synchronous=extra",
+    },
+    "postgresql": {"on": "", "off": "-c synchronous_commit=off"},
+    "mariadb": {"1": "", "0": "--innodb-flush-log-at-trx-commit=0"},
+    "redis": {
+        "no": "",
+        "everysec": "--appendonly yes --appendfsync everysec",
+        "always": "--appendonly yes --appendfsync always",
+    },
+    "etcd": {"false": "", "true": "--unsafe-no-fsync=true"},
+}
+
+
+def known(name: str, *promise: str) -> Store:
+    return Store(name, tuple(OPTIONS[name]), promise)
 
 
 STORES = (
-    embedded(
+    known(
         "sqlite",
-        ("delete full", "wal normal", "wal full", "delete extra"),
-        (
-            "durable, but the deletion of the journal is not synced",
-            "the last commits may be lost",
-            "durable",
-            "durable",
-        ),
+        "durable, but the deletion of the journal is not synced",
+        "the last commits may be lost",
+        "durable",
+        "durable",
     ),
-    served(
-        "postgresql",
-        ("on", "off"),
-        ("durable", "the last commits may be lost"),
-        f"{PG}/postgres -D {{dir}}/pg -p {{port}} -k {{dir}} -c synchronous_commit={{x}} -c listen_addresses=127.0.0.1",
-        prepare=f"{PG}/initdb -D {{dir}}/pg -A trust -N",
-        ready=f"{PG}/pg_isready -q -h 127.0.0.1 -p {{port}}",
-        user="postgres",
-        needs=f"{PG}/postgres",
-    ),
-    served(
-        "mariadb",
-        ("1", "0"),
-        ("durable", "up to a second may be lost"),
-        "mariadbd --no-defaults --datadir={dir}/db --port={port} --bind-address=127.0.0.1 --socket={dir}/s "
-        "--pid-file={dir}/p --innodb-flush-log-at-trx-commit={x} --skip-grant-tables --user=root",
-        prepare="mkdir {dir}/db && mariadb-install-db --no-defaults --user=root --datadir={dir}/db "
-        "--skip-test-db && mkdir -p {dir}/db/test",
-        needs="mariadb-install-db",
-    ),
-    served(
-        "redis",
-        ("no", "everysec", "always"),
-        ("everything since the last snapshot may be lost", "up to a second may be lost", "durable"),
-        "sh -c 'if [ {x} = no ]; then set -- --appendonly no; else set -- --appendonly yes --appendfsync {x}; fi; "
-        'exec redis-server --port {port} --dir {dir} --bind 127.0.0.1 "$@"\'',
-        needs="redis-server",
-    ),
-    served(
-        "etcd",
-        ("false", "true"),
-        ("durable", "data may be lost"),
-        "etcd --data-dir {dir}/e --listen-client-urls http://127.0.0.1:{port} "
-        "--advertise-client-urls http://127.0.0.1:{port} "
-        "--listen-peer-urls http://127.0.0.1:1 --initial-advertise-peer-urls http://127.0.0.1:1 "
-        "--initial-cluster default=http://127.0.0.1:1 --unsafe-no-fsync={x} --log-level=error",
-        ready="etcdctl --endpoints=127.0.0.1:{port} endpoint health",
-        needs="etcd",
-    ),
+    known("postgresql", "durable", "the last commits may be lost"),
+    known("mariadb", "durable", "up to a second may be lost"),
+    known("redis", "everything since the last snapshot may be lost", "up to a second may be lost", "durable"),
+    known("etcd", "durable", "data may be lost"),
     embedded("leveldb", ("async", "sync"), ("the last writes may be lost", "durable"), needs="plyvel"),
+    embedded("rocksdb", ("async", "sync"), ("the last writes may be lost", "durable"), needs="rocksdict"),
     embedded("lmdb", ("sync", "nosync"), ("durable", "the database may be corrupt"), needs="lmdb"),
     embedded("duckdb", ("default",), ("durable",), needs="duckdb"),
     replace(
@@ -116,6 +94,7 @@ STORES = (
         ),
         prepare="git init -q {dir}",
     ),
+    embedded("dpkg", ("default", "unsafe-io"), ("durable", "files may be empty"), needs="dpkg"),
     embedded("maildir", ("default",), ("none stated",)),
     embedded("dbm-dumb", ("sync",), ("none stated",)),
     embedded("shelve-gnu", ("sync",), ("none stated",), needs="dbm.gnu"),
@@ -123,27 +102,24 @@ STORES = (
 
 
 def installed(store: Store) -> bool:
-    if not store.needs or shutil.which(store.needs):
-        return True
-    return (
-        subprocess.run([PYTHON, "-c", f"import {store.needs}"], capture_output=True, check=False).returncode
-        == 0
-    )
+    if store.name in OPTIONS:
+        try:
+            commands_of(store.name, [])
+        except RequestError:
+            return False
+    elif store.needs and not shutil.which(store.needs):
+        done = subprocess.run([PYTHON, "-c", f"import {store.needs}"], capture_output=True, check=False)
+        return done.returncode == 0
+    return True
 
 
 def examined(store: Store, level: str, points: int, limit: str) -> dict:
-    options = (
-        ("--prepare", store.prepare),
-        ("--ready", store.ready),
-        ("--user", store.user),
-        ("--dump", store.dump),
-    )
-    client = (("--client", store.work),) if store.server else ()
-    words = [
-        word for name, line in (*options, *client) if line for word in (name, line.replace("{x}", level))
-    ]
-    own = (store.server or store.work).replace("{x}", level)
-    return powercut(words, [own], points=points, limit=limit, seed=7)
+    if store.name in OPTIONS:
+        own = OPTIONS[store.name][level].split()
+        return powercut(["--store", store.name], own, points=points, limit=limit, seed=7)
+    lines = (("--prepare", store.prepare), ("--dump", store.dump))
+    words = [word for name, line in lines if line for word in (name, line.replace("{x}", level))]
+    return powercut(words, [store.work.replace("{x}", level)], points=points, limit=limit, seed=7)
 
 
 def main() -> None:

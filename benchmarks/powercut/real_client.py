@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import os
-import socket
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Callable, Iterator
 
 Pairs = Iterator[tuple[str, str]]
@@ -32,126 +28,6 @@ def all_of(pairs: Pairs) -> None:
         say(key, value)
 
 
-def sqlite(verb: str, folder: str, level: str, count: int) -> None:
-    import sqlite3
-
-    journal, synchronous = level.split()
-    db = sqlite3.connect(f"{folder}/db", isolation_level=None)
-    db.execute(f"PRAGMA journal_mode={journal}")
-    db.execute(f"PRAGMA synchronous={synchronous}")
-    if verb == "dump":
-        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        all_of(
-            db.execute("SELECT * FROM t")
-            if db.execute("SELECT 1 FROM sqlite_master").fetchone()
-            else iter(())
-        )
-        return
-    db.execute("CREATE TABLE t (k PRIMARY KEY, v)")
-    each(count, lambda k, v: db.execute("INSERT OR REPLACE INTO t VALUES (?, ?)", (k, v)))
-
-
-def by_program(argv: list[str], verb: str, count: int, put: str, table: str, select: str) -> None:
-    """Work through the store's own command-line program, which answers "done" after each statement."""
-    program = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
-    assert program.stdin
-    assert program.stdout
-
-    def done(statement: str, echo: str) -> list[str]:
-        program.stdin.write(f"{statement}\n{echo}\n")
-        program.stdin.flush()
-        lines = []
-        while (line := program.stdout.readline()) and line.strip() != "done":
-            lines.append(line.strip())
-        assert line, program.wait()
-        return lines
-
-    echo = "\\echo done" if "psql" in argv[0] else "SELECT 'done';"
-    done(table, echo)
-    if verb == "dump":
-        all_of(
-            tuple(line.replace("|", " ").split())
-            for line in done(select, echo)
-            if " " in line or "|" in line or "\t" in line
-        )
-    else:
-        each(count, lambda k, v: done(put.format(k=k, v=v), echo))
-    program.stdin.close()
-    program.wait()
-
-
-def postgresql(verb: str, port: str, level: str, count: int) -> None:
-    argv = [
-        "/usr/lib/postgresql/15/bin/psql",
-        "-X",
-        "-At",
-        "-q",
-        "-h",
-        "127.0.0.1",
-        "-p",
-        port,
-        "-d",
-        "postgres",
-    ]
-    put = "INSERT INTO t VALUES ('{k}', '{v}') ON CONFLICT (k) DO UPDATE SET v = excluded.v;"
-    by_program(
-        argv,
-        verb,
-        count,
-        put,
-        "CREATE TABLE IF NOT EXISTS t (k text PRIMARY KEY, v text);",
-        "SELECT * FROM t;",
-    )
-
-
-def mariadb(verb: str, port: str, level: str, count: int) -> None:
-    argv = ["mariadb", "--no-defaults", "-N", "-B", "--unbuffered", "-h", "127.0.0.1", "-P", port, "test"]
-    table = "CREATE TABLE IF NOT EXISTS t (k varchar(9) PRIMARY KEY, v varchar(9)) ENGINE=InnoDB;"
-    by_program(argv, verb, count, "REPLACE INTO t VALUES ('{k}', '{v}');", table, "SELECT * FROM t;")
-
-
-def redis(verb: str, port: str, level: str, count: int) -> None:
-    with (
-        socket.create_connection(("127.0.0.1", int(port))) as connection,
-        connection.makefile("rwb") as stream,
-    ):
-
-        def ask(*words: str) -> object:
-            stream.write(
-                f"*{len(words)}\r\n".encode() + b"".join(f"${len(w)}\r\n{w}\r\n".encode() for w in words)
-            )
-            stream.flush()
-            return answer()
-
-        def answer() -> object:
-            head = stream.readline().strip()
-            if head[:1] == b"$":
-                return None if head == b"$-1" else stream.read(int(head[1:]) + 2)[:-2].decode()
-            if head[:1] == b"*":
-                return [answer() for _ in range(int(head[1:]))]
-            assert head[:1] != b"-", head
-            return head.decode()
-
-        if verb == "dump":
-            all_of((key, str(ask("GET", key))) for key in ask("KEYS", "*"))  # type: ignore[attr-defined]
-        else:
-            each(count, lambda k, v: ask("SET", k, v))
-
-
-def etcd(verb: str, port: str, level: str, count: int) -> None:
-    def ask(what: str, **fields: str) -> dict:
-        body = json.dumps({name: base64.b64encode(value.encode()).decode() for name, value in fields.items()})
-        request = urllib.request.Request(f"http://127.0.0.1:{port}/v3/kv/{what}", body.encode())
-        with urllib.request.urlopen(request, timeout=45) as answer:
-            return json.load(answer)
-
-    if verb == "dump":
-        found = ask("range", key="k", range_end="l").get("kvs", [])
-        all_of(tuple(base64.b64decode(one[name]).decode() for name in ("key", "value")) for one in found)
-    else:
-        each(count, lambda k, v: ask("put", key=k, value=v))
-
-
 def leveldb(verb: str, folder: str, level: str, count: int) -> None:
     import plyvel
 
@@ -160,6 +36,19 @@ def leveldb(verb: str, folder: str, level: str, count: int) -> None:
         all_of((key.decode(), value.decode()) for key, value in db)
     else:
         each(count, lambda k, v: db.put(k.encode(), v.encode(), sync=level == "sync"))
+
+
+def rocksdb(verb: str, folder: str, level: str, count: int) -> None:
+    from rocksdict import Options, Rdict, WriteOptions
+
+    # keys and values as they are: else the module has a file of its own, which it does not sync
+    db, options = Rdict(f"{folder}/db", Options(raw_mode=True)), WriteOptions()
+    options.sync = level == "sync"
+    db.set_write_options(options)
+    if verb == "dump":
+        all_of((key.decode(), value.decode()) for key, value in db.items())
+    else:
+        each(count, lambda key, value: db.put(key.encode(), value.encode()))
 
 
 def lmdb(verb: str, folder: str, level: str, count: int) -> None:
@@ -218,6 +107,56 @@ def git(verb: str, folder: str, level: str, count: int) -> None:
         say("begins", value, value)
         commit(value, value)
         say("acknowledged", value, value)
+
+
+def dpkg(verb: str, folder: str, level: str, count: int) -> None:
+    """Install newer and newer versions of a few packages; a package is a file with its version."""
+    root, admin = f"{folder}/root", f"{folder}/root/var/lib/dpkg"
+
+    def run(*words: str) -> str:
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.exit(f"{words[0]} ended with {done.returncode}: {done.stderr}{done.stdout}")
+        return done.stdout
+
+    if verb == "dump":
+        listed = run(
+            "dpkg-query", f"--admindir={admin}", "-W", "-f=${Package} ${Version} ${db:Status-Status}\n"
+        )
+        for name, version, status in map(str.split, listed.splitlines()):
+            with open(f"{root}/opt/{name}") as file:
+                content = file.read()
+            # one that is marked as not installed is in flight: then its file may be the old or the new one
+            whole = status != "installed" or content == version
+            say(name, content or "empty" if whole else f"{content!r}-but-installed")
+        return
+    os.makedirs(f"{admin}/info")
+    for empty in ("status", "available"):
+        open(f"{admin}/{empty}", "w").close()
+    os.sync()
+    options = ["--force-unsafe-io"] if level == "unsafe-io" else []
+    for number in range(count // 2):
+        name, version = f"p{number % 5}", f"{number}"
+        os.makedirs(f"/dev/shm/{number}/DEBIAN")
+        os.makedirs(f"/dev/shm/{number}/opt")
+        with open(f"/dev/shm/{number}/opt/{name}", "w") as file:
+            file.write(version)
+        with open(f"/dev/shm/{number}/DEBIAN/control", "w") as file:
+            file.write(
+                f"Package: {name}\nVersion: {version}\nArchitecture: all\nMaintainer: n <e@x>\nDescription: d\n"
+            )
+        run("dpkg-deb", "-b", f"/dev/shm/{number}", f"/dev/shm/{number}.deb")
+        say("begins", name, version)
+        run(
+            "dpkg",
+            f"--root={root}",
+            "--log=/dev/null",
+            "--force-not-root",
+            *options,
+            "-i",
+            f"/dev/shm/{number}.deb",
+        )
+        say("acknowledged", name, version)
 
 
 def maildir(verb: str, folder: str, level: str, count: int) -> None:

@@ -15,6 +15,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from iotrial.errors import RequestError
+from iotrial.powercut.stores import commands_of
 from program import iotrial
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "powercut"))
@@ -99,6 +101,36 @@ def test_settings_are_compared_and_a_disk_that_is_not_flushed_is_worse(tmp_path:
     assert (kept["mount_options"], loses["mount_options"]) == ("barrier", "nobarrier")
     assert total(kept, "harmed") == 0
     assert total(loses, "harmed") > 0
+
+
+def test_sqlite_by_name_loses_at_one_setting_what_it_keeps_at_another(tmp_path: Path) -> None:
+    """Its documentation says so: `normal` in WAL mode may lose the last commits, `full` does not."""
+    words = ("--store", "sqlite", "-L", "sync", "full,normal", "--points", "24", "--runs", "2")
+    found = powercut(tmp_path, *words, service="journal_mode=wal synchronous={sync}", limit="90s")
+    full, normal = found["settings"]
+    assert found["command"] == "sqlite journal_mode=wal 'synchronous={sync}'"
+    assert total(full, "points") == total(normal, "points") == 24
+    assert total(full, "harmed") == 0
+    assert total(normal, "lost") > 12
+    assert total(normal, "corrupt") == total(normal, "not_started") == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("postgresql", ""), ("mariadb", ""), ("redis", "--appendonly yes --appendfsync always"), ("etcd", "")],
+)
+def test_a_durable_store_that_is_known_by_name_keeps_what_it_acknowledged(
+    tmp_path: Path, name: str, options: str
+) -> None:
+    try:
+        commands_of(name, [])
+    except RequestError as error:
+        pytest.skip(error.message)
+    words = ("--store", name, "--points", "6", "--runs", "1")
+    found = powercut(tmp_path, *words, service=options, limit="3m")["settings"][0]
+    assert total(found, "points") == 6
+    assert total(found, "acknowledged") == 300
+    assert total(found, "harmed") == 0
 
 
 def test_a_signal_ends_it_and_leaves_nothing_in_memory(tmp_path: Path) -> None:

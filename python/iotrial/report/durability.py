@@ -245,7 +245,7 @@ def measured_risks(cuts: Sequence[PowerCuts], study: Study) -> Risks:
 
 
 def harm_seen(data: TrialData) -> Risks:
-    """Return the levels that did harm: in power cuts of this trial, else, if it was made here, in those of a user's service."""
+    """Return the levels that did harm: in power cuts of this trial; if it was made here, also in those of a service."""
     study = data.trial.header.study
     found = {factor: dict(levels) for factor, levels in measured_risks(data.cuts, study).items()}
     if data.trial.imported is None:

@@ -49,6 +49,7 @@ from iotrial.powercut.counterexample import explained, repeated
 from iotrial.powercut.results import results_folder
 from iotrial.powercut.service import DIR, Service, command_of
 from iotrial.powercut.states import DISKS
+from iotrial.powercut.stores import STORES, commands_of
 from iotrial.probe.client import Probe
 from iotrial.report.text import Console, print_blocks
 from iotrial.runner.quick_study import VARIABLE, parameter_of, setting_of
@@ -67,6 +68,12 @@ _SMALLEST = 300 << 20
 @click.command("powercut", cls=OwnCommand)
 @click.argument("settings", nargs=-1, metavar="[KNOB=LEVEL,LEVEL]...")
 @parameter_option
+@_service(
+    "--store",
+    type=click.Choice(list(STORES)),
+    help="A store that is installed here, with a client, a dump and what else it needs. COMMAND is then only options of its "
+    "server, or pragmas of SQLite.",
+)
 @_service(
     "--client",
     metavar="LINE",
@@ -136,13 +143,16 @@ def command(ctx: click.Context, /, settings: tuple[str, ...], as_json: bool, **v
       iotrial powercut --client './client.py {port}' --dump './dump.py {port}' -- ./server {dir} {port}
 
       iotrial powercut mount.option=barrier,nobarrier --dump './list {dir}' -- ./enqueue {dir}
+
+      iotrial powercut --store redis -L sync always,everysec -- --appendonly yes --appendfsync {sync}
     """
     if os.geteuid() != 0:
         raise PrivilegeError("cutting the power of a service")
     refuse_unwritable(values["junit"], force=values["force"])
     if values["replay"]:
         return _replay(Path(values["replay"]).expanduser().absolute())
-    service = _service_of(ctx.meta.get(AFTER, ()), values)
+    words = ctx.meta.get(AFTER, ())
+    service = _service_of(words, values)
     setups = list(_setups(service, settings, values["parameters"], values))
     time_s = quantity_of("--time", values["time"], parse_duration) or 0.0
     seed = seed_of(values["seed"]) or new_seed()
@@ -162,12 +172,14 @@ def command(ctx: click.Context, /, settings: tuple[str, ...], as_json: bool, **v
             check=signals.check,
         )
         tallies = campaign.run()
-    cutting = Cutting(tuple(tallies), values["disk"], number, shlex.join(ctx.meta[AFTER]))
+    cutting = Cutting(
+        tuple(tallies), values["disk"], number, shlex.join([*filter(None, [values["store"]]), *words])
+    )
     write_result(cutting, folder)
     if as_json:
         click.echo(json_text(document_of(cutting)))
     else:
-        print_blocks(report_of(cutting), Console(file=sys.stdout))
+        print_blocks(report_of(cutting), Console(file=sys.stdout), full=True)
     if values["junit"]:
         write_report(junit_of(cutting), Path(values["junit"]), force=values["force"])
     if any(tally.count(kind) for tally in tallies for kind in values["fail_if"]):
@@ -177,30 +189,33 @@ def command(ctx: click.Context, /, settings: tuple[str, ...], as_json: bool, **v
 
 def _service_of(words: Sequence[str], values: Mapping[str, Any]) -> Service:
     """Return what is run. Raises RequestError for what cannot be."""
-    if not words:
+    known = commands_of(values["store"], words) if values["store"] else {}
+    if not words and not known:
         raise RequestError(
-            "no service given: it comes after two dashes",
+            "no service given: it comes after two dashes, or is one of --store",
             hint="iotrial powercut --client ./client --dump ./dump -- ./server {dir} {port}",
         )
-    if not values["dump"] and not values["check"]:
+    if not known and not values["dump"] and not values["check"]:
         raise RequestError(
             "nothing would tell what is lost: give --dump or --check",
             hint="--dump LINE prints KEY and VALUE of everything in the store; --check LINE prints what is lost",
         )
     lines = {
-        name: command_of([values[name]]) if values[name] else ()
-        for name in ("dump", "check", "ready", "prepare")
+        name: command_of([values[name]]) if values[name] else known.get(name, ())
+        for name in ("client", "dump", "check", "ready", "prepare")
     }
-    own, client = command_of(words), command_of([values["client"]]) if values["client"] else ()
-    if not client and (values["restart"] or values["ready"]):
+    client, server = lines.pop("client"), known["server"] if known else command_of(words)
+    if not client:
+        client, server = server, ()
+    if not server and (values["restart"] or values["ready"]):
         raise RequestError("--service and --ready are for a service with a --client")
     service = Service(
-        client=client or own,
-        server=own if client else (),
+        client=client,
+        server=server,
         restart=command_of([values["restart"]]) if values["restart"] else (),
         copied=_folder(values["files"]),
         folder=str(Path.cwd()),
-        user=_user(values["user"]),
+        user=_user(values["user"] or (STORES[values["store"]].user if values["store"] else None)),
         environment=tuple(sorted(os.environ.items())),
         run_s=quantity_of("--run-time", values["run_time"], parse_duration) or 0.0,
         **lines,
