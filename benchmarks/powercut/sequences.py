@@ -76,7 +76,8 @@ class Model:
             case "append":
                 self.contents[self.names[first]] += b"more " * 1000
             case "overwrite":
-                self.contents[self.names[first]] = b"over " * 1200
+                old = self.contents[self.names[first]]
+                self.contents[self.names[first]] = b"over " * 1200 + old[6000:]
             case "empty":
                 self.contents[self.names[first]] = b""
             case "replace":
@@ -85,6 +86,8 @@ class Model:
                 self.had[len(self.contents) - 1] = {first, f"{first}.new"}
                 del file
                 self.names[first] = len(self.contents) - 1
+            case "rename" if self.names.get(more[0]) == self.names[first]:
+                pass  # two names of one file: rename(2) does nothing
             case "rename":
                 self.name(more[0], self.names.pop(first))
             case "link":

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mcp import Client, StdioServerParameters
+
+from iotrial.store import Store
 
 READING = {"settings", "plan", "trials", "report", "account"}
 ACTING = {"try_settings", "continue_trial", "best", "apply", "revert"}
@@ -109,6 +113,45 @@ def test_what_the_policy_does_not_allow_is_refused_and_asks_nothing(tmp_path: Pa
         assert not (tmp_path / "trials.db").exists()
 
     used(tmp_path, calls)
+
+
+@pytest.mark.slow
+def test_a_client_that_goes_away_ends_the_server_and_its_trial(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    policy, store = tmp_path / "policy.toml", tmp_path / "trials.db"
+    policy.write_text(POLICY.format(folder=tmp_path / "work"))
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    wanted = {"folder": str(tmp_path / "work"), "work": "sleep", "settings": {"env.FAST": ["no", "yes"]}}
+    messages: list[dict[str, Any]] = [
+        {"id": 1, "method": "initialize", "params": hello},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": {"name": "try_settings", "arguments": wanted}},
+    ]
+    with subprocess.Popen(
+        [sys.executable, "-m", "iotrial", "mcp", "--policy", str(policy)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**os.environ, "IOTRIAL_STORE": str(store)},
+    ) as server:  # fmt: skip
+        assert server.stdin is not None
+        assert server.stdout is not None
+        assert server.stderr is not None
+        for message in messages:
+            server.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+            server.stdin.flush()
+        while not store.exists() or not list(store_of(store)):
+            assert server.poll() is None
+            time.sleep(0.1)
+        server.stdout.close()
+        server.stdin.close()
+        assert server.wait(60) == 0
+        assert server.stderr.read() == b""
+    assert store_of(store) == ["interrupted"]
+
+
+def store_of(path: Path) -> list[str]:
+    """Return the states of the stored trials."""
+    with Store.open(path) as store:
+        return [trial.state.value for trial in store.trials()]
 
 
 @pytest.mark.slow

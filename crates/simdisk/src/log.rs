@@ -2,7 +2,8 @@
 //! in drivers/md/dm-log-writes.c), and the socket by which programs put marks into it.
 //!
 //! A write is logged when it completes, a flush when it arrives: as on a real disk, a flush covers
-//! only the writes that had completed before it was sent.
+//! only the writes that had completed before it was sent. The unused part of a request's sector
+//! begins with that time, in nanoseconds of the monotonic clock; the kernel's target leaves it zero.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -15,6 +16,7 @@ use rustix::net::{
     SocketAddrUnix, SocketFlags, SocketType,
 };
 
+use super::server::monotonic_ns;
 use super::{Error, Result};
 
 const MAGIC: u64 = 0x006a_7366_7773_6872;
@@ -111,6 +113,9 @@ impl Log {
         let numbers = [offset / sector, length / sector, flags, text.len() as u64];
         for (place, number) in entry.chunks_exact_mut(8).zip(numbers) {
             place.copy_from_slice(&number.to_le_bytes());
+        }
+        if flags & MARK == 0 {
+            entry[32..40].copy_from_slice(&monotonic_ns().to_le_bytes());
         }
         entry[32..32 + text.len()].copy_from_slice(text);
         let written = self
@@ -228,6 +233,8 @@ mod tests {
         assert_eq!(entry(4), [0, 0, 1, 0]);
         assert_eq!(entry(5), [1, 1, 4, 0]);
         assert_eq!(entry(6), [0, 0, 8, 4]);
+        let times = [1, 4, 5].map(|sector: usize| number(&bytes, sector * 512 + 32));
+        assert!(0 < times[0] && times.is_sorted() && times[2] <= monotonic_ns());
         assert_eq!(&bytes[6 * 512 + 32..6 * 512 + 36], b"done");
         assert_eq!(bytes.len(), 7 * 512);
     }

@@ -415,7 +415,8 @@ fn tell(control: &OwnedFd, what: &impl Serialize) -> Result<()> {
     Ok(())
 }
 
-fn monotonic_ns() -> u64 {
+/// Return the time of the monotonic clock.
+pub(crate) fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

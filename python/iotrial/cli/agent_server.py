@@ -160,8 +160,11 @@ def server(policy: Policy, *, acting: bool) -> MCPServer:
 
 
 def serve(policy: Policy, *, acting: bool) -> None:
-    """Serve on standard input and output until the client is gone."""
-    server(policy, acting=acting).run("stdio")
+    """Serve on standard input and output until the client is gone; then a trial of it is interrupted, which puts back."""
+    try:
+        server(policy, acting=acting).run("stdio")
+    except* BrokenPipeError:
+        pass
 
 
 def _reading(made: MCPServer, session: Session, *, anywhere: bool) -> None:

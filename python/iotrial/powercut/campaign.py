@@ -13,6 +13,7 @@ import os
 import subprocess
 import tempfile
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -24,10 +25,11 @@ from iotrial.errors import IotrialError, LabError
 from iotrial.lab.target import Target
 from iotrial.polling import attempts
 from iotrial.powercut.log import WriteLog
+from iotrial.powercut.missing_sync import Operation, operations
 from iotrial.powercut.mounts import enter_own_namespace, enter_own_processes, mount
 from iotrial.powercut.record import WORK_BEGUN, WORK_ENDED, Marker, record
 from iotrial.powercut.recover import MEMORY, Check, Examination, Findings, Outcome, examined
-from iotrial.powercut.service import Ledger, Placed, Service, acknowledgements
+from iotrial.powercut.service import BEGINS_MARK, Ledger, Placed, Service, acknowledgements
 from iotrial.powercut.states import Arrival, Cache, arrivals, cut_points
 from iotrial.probe.binary import find_binary
 from iotrial.study.model import Setting
@@ -39,8 +41,9 @@ PACE = {
         "read_bytes_per_s": 1e9, "write_bytes_per_s": 1e9, "depth": 32,
     }
 }  # fmt: skip
-#: names next to each other: where the disk is mounted, and what the client prints
+#: names next to each other: where the disk is mounted, and a folder with what the client prints
 DISK, OUTPUT = "disk", "output"
+CLIENT, CLOCK = "client", "clock"
 #: for the tracer to begin and to end
 _TRACER_S = 20.0
 #: for one check, with the start of the service
@@ -75,14 +78,34 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """One run of a service. ``lines``: offset in the client's output, and text, of each mark. ``trace``: of the file
-    operations below the folder that holds its disk and that output; None if they cannot be traced here.
+    """One run of a service. ``lines``: offset in the client's output, and text, of each mark. ``operations``: on files below
+    the folder that holds its disk and that output; none if they cannot be traced here. ``trace_began``: ns of the monotonic
+    clock.
     """
 
     log: Path
     lines: tuple[tuple[int, str], ...]
-    trace: Path | None
+    operations: tuple[Operation, ...]
+    trace_began_ns: int
     seconds: float
+
+    @property
+    def printed(self) -> list[tuple[int, str]]:
+        """When each line was printed, in ns since the trace began; nothing if it is not known.
+
+        The beginning of the write for what begins, its end for what is acknowledged.
+        """
+        writes = [op for op in self.operations if op.call == "write" and op.path == f"{OUTPUT}/{CLIENT}"]
+        ends = [op.offset + op.length for op in writes]
+        found = []
+        for at, text in self.lines:
+            place = bisect_left(ends, at)
+            if place == len(ends):
+                return []
+            found.append(
+                (writes[place].start_ns if text.startswith(BEGINS_MARK) else writes[place].end_ns, text)
+            )
+        return found
 
 
 def recorded(target: Target, setup: Setup, folder: Path, at: Path) -> Recording:
@@ -97,7 +120,19 @@ def recorded(target: Target, setup: Setup, folder: Path, at: Path) -> Recording:
         facts_file.seek(0)
         facts = json.load(facts_file)
     lines = tuple((int(at), str(text)) for at, text in facts["lines"])
-    return Recording(log, lines, trace if facts["traced"] else None, float(facts["seconds"]))
+    ops = _operations(trace) if facts["traced"] else ()
+    clock = next((op for op in ops if op.call == "write" and op.path == f"{OUTPUT}/{CLOCK}"), None)
+    if clock is None:
+        return Recording(log, lines, (), 0, float(facts["seconds"]))
+    return Recording(log, lines, ops, int(facts["clock"]) - clock.end_ns, float(facts["seconds"]))
+
+
+def _operations(trace: Path) -> tuple[Operation, ...]:
+    """Read a trace; nothing if it cannot be read."""
+    try:
+        return tuple(operations(trace))
+    except IotrialError:
+        return ()
 
 
 class _Recorded:
@@ -133,9 +168,10 @@ class _Recorded:
             placed.make()
             answers.send("")
             traced = answers.recv()
-            began = time.monotonic()
-            lines = placed.work(marks, root.parent / OUTPUT / "client")
-            facts = {"lines": lines, "traced": traced, "seconds": time.monotonic() - began}
+            (root.parent / OUTPUT / CLOCK).write_text("now")  # its time in the trace and here
+            clock, began = time.monotonic_ns(), time.monotonic()
+            lines = placed.work(marks, root.parent / OUTPUT / CLIENT)
+            facts = {"lines": lines, "traced": traced, "clock": clock, "seconds": time.monotonic() - began}
             os.write(self._facts, json.dumps(facts).encode())
         except (IotrialError, OSError, subprocess.SubprocessError) as error:
             problem = str(error) or type(error).__name__
@@ -311,6 +347,11 @@ class Campaign:
             log = stack.enter_context(WriteLog(recording.log, until=WORK_ENDED))
             after = log.marked(WORK_BEGUN) + 1
             marks = [mark for mark in log.marks if mark.entry >= after]
+            printed = recording.printed
+            exact = len(printed) == len(marks)  # else the client marks itself, or nothing was traced
+            if exact and marks:
+                log.place([(recording.trace_began_ns + at, text) for at, text in printed], after=after)
+                marks = [mark for mark in log.marks if mark.entry >= after]
             if not acknowledgements([mark.text for mark in marks]):
                 raise LabError(
                     'the client has acknowledged nothing: it prints "acknowledged KEY VALUE" for each operation'
@@ -318,7 +359,7 @@ class Campaign:
             # later than this, an operation may have been sent that nothing tells of
             before = max(mark.entry for mark in marks) + 1
             texts = tuple(mark.text for mark in marks)
-            check = check_of(setup.service, Ledger.of(texts))
+            check = check_of(setup.service, Ledger.of(texts, late=not exact and bool(recording.lines)))
             examination = stack.enter_context(
                 Examination(
                     self._target, log, setup.size_bytes, setup.filesystem, check, at=at, options=setup.options,

@@ -20,11 +20,11 @@ import msgspec
 from iotrial.decoding import decode
 from iotrial.errors import IotrialError, LabError, RequestError
 from iotrial.lab.target import Target
-from iotrial.powercut.campaign import CHECK_S, KINDS, OUTPUT, Cut, check_of
+from iotrial.powercut.campaign import CHECK_S, KINDS, Cut, check_of
 from iotrial.powercut.campaign import DISK as DISK_FOLDER
 from iotrial.powercut.disk import over_image
 from iotrial.powercut.log import Entry, WriteLog
-from iotrial.powercut.missing_sync import Suspect, operations, suspects
+from iotrial.powercut.missing_sync import Suspect, suspects
 from iotrial.powercut.recover import Check, Examination, Findings, Outcome, Recovery
 from iotrial.powercut.service import BEGINS_MARK, FILES, Ledger, Service, acknowledgements
 from iotrial.powercut.states import Arrival
@@ -319,17 +319,9 @@ def _writes_in_words(cut: Cut, state: _State, extents: _Extents) -> list[str]:
 def _mistakes(cut: Cut, state: _State, texts: Sequence[str]) -> list[Suspect]:
     """Return which missing sync explains the damage, from the trace of the run."""
     done = acknowledgements(texts)
-    if cut.recording.trace is None or not done:
+    times = cut.recording.printed
+    if not done or not times:
         return []
-    try:
-        ops = operations(cut.recording.trace)
-    except IotrialError:
-        return []
-    printed = [op for op in ops if op.call == "write" and op.path.startswith(f"{OUTPUT}/")]
-    times = [
-        (next((op.end_ns for op in printed if op.offset + op.length >= at), 0), text)
-        for at, text in cut.recording.lines
-    ]
     item = _lost_item(state.outcome, done)
     places = [place for place, (_, text) in enumerate(times) if text == item]
     if not places:  # marked by the client itself, at a time that is not known
@@ -343,7 +335,7 @@ def _mistakes(cut: Cut, state: _State, texts: Sequence[str]) -> list[Suspect]:
     return suspects(
         [
             replace(op, path=op.path[len(top) + 1 :], other=op.other[len(top) + 1 :])
-            for op in ops
+            for op in cut.recording.operations
             if f"{op.path}/".startswith(f"{top}/")
         ],
         since_ns=(began or earlier or [0])[-1],

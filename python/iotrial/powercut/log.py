@@ -5,6 +5,9 @@ All numbers are little-endian. The first sector is the superblock: magic, versio
 per sector (32 bits). Each entry is one sector: sector, number of sectors, flags, length of inline data (64 bits each). The
 text of a mark follows within that sector; the data of a write follow in the next sectors; a discard has none.
 
+Where this project's own disk wrote the log, the unused part of a request's sector begins with the time at which it was
+logged: 64 bits, nanoseconds of the monotonic clock. The kernel's target leaves it zero.
+
 The order is that of completion: a write is logged when it completes, a flush when it arrives. So a flush covers
 exactly the writes before it in the log.
 """
@@ -14,8 +17,8 @@ from __future__ import annotations
 import mmap
 import struct
 from array import array
-from bisect import bisect_left
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -25,7 +28,7 @@ from iotrial.errors import IotrialError
 MAGIC, VERSION = 0x6A736677736872, 1
 FLUSH, FUA, DISCARD, MARK, METADATA = 1, 2, 4, 8, 16
 SUPERBLOCK = struct.Struct("<QQQI")
-ENTRY = struct.Struct("<QQQQ")
+ENTRY, TIME = struct.Struct("<QQQQ"), struct.Struct("<Q")
 #: longest text of a mark, so that it fits into its entry's sector of 512 bytes
 MARK_BYTES = 512 - ENTRY.size
 #: a log with more entries is refused: the index of one entry takes 40 bytes of memory
@@ -93,6 +96,8 @@ class WriteLog:
         self._offsets, self._lengths, self._flags, self._places = (array("Q") for _ in range(4))
         #: bytes written before each entry, and at the end: all
         self._written = array("Q", [0])
+        #: when each entry was logged, in ns; of a mark: the entry before it
+        self._times = array("Q")
         #: entries that are flushes, in ascending order
         self.flushes: list[int] = []
         self.marks: list[Mark] = []
@@ -148,6 +153,19 @@ class WriteLog:
                 return mark.entry
         raise LogError(f"{self.path}: no mark {text!r} among {len(self.marks)} marks")
 
+    def place(self, texts: Sequence[tuple[int, str]], *, after: int) -> None:
+        """Let these marks take the place of those from entry ``after`` on: each with its time, in ns of the monotonic clock.
+
+        Each is put behind the requests that had been logged by then. Raises LogError if the log has no times.
+        """
+        if not any(self._times):
+            raise LogError(f"{self.path}: its requests have no times")
+        first = after - 1
+        self.marks = [mark for mark in self.marks if mark.entry < after]
+        for at, text in texts:
+            first = max(first, bisect_right(self._times, at) - 1)
+            self.marks.append(Mark(max(first, after), text))
+
     def _index(self) -> None:
         size = len(self._map)
         if size < SUPERBLOCK.size:
@@ -168,7 +186,9 @@ class WriteLog:
                 raise LogError(f"{self.path}: cut short in entry {index} of {count}")
             first, sectors, flags, inline = ENTRY.unpack_from(self._map, at)
             length = sectors * sector
+            (time,) = TIME.unpack_from(self._map, at + ENTRY.size)
             if flags & MARK:
+                time = self._times[-1] if self._times else 0
                 if inline > sector - ENTRY.size:
                     raise LogError(f"{self.path}: entry {index}: a mark of {inline} bytes in a sector")
                 data = self._map[at + ENTRY.size : at + ENTRY.size + inline]
@@ -183,6 +203,7 @@ class WriteLog:
             self._offsets.append(first * sector)
             self._lengths.append(length)
             self._flags.append(flags)
+            self._times.append(time)
             self._places.append(at)
             stored = 0 if flags & DISCARD else length
             self._written.append(self._written[-1] + stored)
