@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from iotrial.errors import LabError
+from iotrial.powercut.campaign import Recording
 from iotrial.powercut.missing_sync import Operation, suspects
 from iotrial.powercut.service import Ledger, _mark_of, acknowledgements, command_of
 
@@ -52,6 +54,40 @@ def test_an_operation_that_began_before_the_cut_and_is_never_acknowledged_may_ha
     run = ("k 1", f"{BEGINS}k 9", "other 1")
     assert compare(2, {"k": "9", "other": "1"}, run) == ((), ())
     assert compare(1, {"k": "9"}, run) == ((), ("k 1: found 9",))
+
+
+def test_a_reader_that_may_be_behind_allows_what_the_run_did_next() -> None:
+    """Two operations were sent that no mark shows yet: the second deleted what was acknowledged before."""
+    run = ("k 1", f"{BEGINS}k 2", "k 2", f"{BEGINS}k -", "k -")
+    exact, late = Ledger.of(run), Ledger.of(run, late=True)
+    assert exact.compare(run[:1], {}).lost == ("k 1",)
+    assert late.compare(run[:1], {}).lost == ()
+    assert late.compare(run[:1], {"k": "junk"}).corrupt == ("k 1: found junk",)
+
+
+def printed(*writes: tuple[int, int, int, int], lines: tuple[tuple[int, str], ...]) -> list[tuple[int, str]]:
+    """Return the times of lines, from writes of the client: offset, length, start and end in ns."""
+    ops = tuple(
+        Operation("write", start, end, "output/client", "", offset, length, 0, None, True)
+        for offset, length, start, end in writes
+    )
+    return Recording(Path("log"), lines, ops, 0, 1.0).printed
+
+
+def test_lines_have_the_times_of_the_writes_that_printed_them() -> None:
+    writes = ((0, 10, 100, 110), (10, 10, 200, 210), (20, 20, 300, 310))
+    lines = ((10, f"{BEGINS}k 1"), (20, "k 1"), (30, f"{BEGINS}k 2"), (40, "k 2"))
+    assert printed(*writes, lines=lines) == [
+        (100, f"{BEGINS}k 1"),
+        (210, "k 1"),
+        (300, f"{BEGINS}k 2"),
+        (310, "k 2"),
+    ]
+
+
+def test_lines_that_no_traced_write_printed_have_no_times() -> None:
+    assert printed((0, 10, 100, 110), lines=((10, "k 1"), (20, "k 2"))) == []
+    assert printed(lines=((10, "k 1"),)) == []
 
 
 def test_a_key_without_a_value_is_lost_if_it_is_not_there() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Callable
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from itertools import pairwise, zip_longest
 from pathlib import Path
 
 import pytest
@@ -21,16 +21,17 @@ SIZE = 64 * 1024
 Item = tuple[int, bytes | int | str, int]
 
 
-def log_of(folder: Path, items: list[Item], *, count: int | None = None) -> Path:
-    """Write a log from the kernel's description of the format."""
+def log_of(folder: Path, items: list[Item], *, count: int | None = None, times: Sequence[int] = ()) -> Path:
+    """Write a log from the kernel's description of the format; with ``times``, as the project's own disk does."""
     content = struct.pack("<QQQI", 0x6A736677736872, 1, len(items) if count is None else count, 512).ljust(
         512, b"\0"
     )
-    for sector, what, flags in items:
+    for (sector, what, flags), time in zip_longest(items, times, fillvalue=0):
         text = what.encode() if isinstance(what, str) else b""
         data = what if isinstance(what, bytes) else b""
         sectors = what if isinstance(what, int) else len(data) // 512
-        content += (struct.pack("<QQQQ", sector, sectors, flags, len(text)) + text).ljust(512, b"\0") + data
+        rest = text or struct.pack("<Q", time)
+        content += (struct.pack("<QQQQ", sector, sectors, flags, len(text)) + rest).ljust(512, b"\0") + data
     path = folder / "log"
     path.write_bytes(content)
     return path
@@ -62,6 +63,42 @@ def slow_disk(items: list[Item]) -> bytearray:
         elif isinstance(what, bytes):
             disk[sector * 512 : sector * 512 + len(what)] = what
     return disk
+
+
+#: two operations: the reader was late, so that their marks are behind the second flush
+LATE: list[Item] = [
+    (0, "begun", MARK),
+    (8, b"a" * 512, 0),
+    (0, b"", FLUSH),
+    (9, b"b" * 512, 0),
+    (0, b"", FLUSH),
+    (0, "k 1", MARK),
+    (0, "k 2", MARK),
+    (10, b"c" * 512, 0),
+]
+LATE_TIMES = (0, 100, 200, 300, 400, 0, 0, 900)
+
+
+def test_marks_are_put_where_their_times_are(tmp_path: Path) -> None:
+    """What was acknowledged at 250 ns is behind the flush at 200 ns, and before the write at 300 ns."""
+    with WriteLog(log_of(tmp_path, LATE, times=LATE_TIMES)) as log:
+        log.place([(250, "k 1"), (400, "k 2")], after=1)
+        assert [(mark.entry, mark.text) for mark in log.marks] == [(0, "begun"), (2, "k 1"), (4, "k 2")]
+        acknowledged = {p.entry: p.acknowledged_before for p in cut_points(log, SEED, 60, after=1)}
+        assert acknowledged[2] == ()
+        assert acknowledged[3] == acknowledged[4] == ("k 1",)
+        assert acknowledged[5] == acknowledged[8] == ("k 1", "k 2")
+
+
+def test_marks_stay_in_order_and_behind_what_they_replace(tmp_path: Path) -> None:
+    with WriteLog(log_of(tmp_path, LATE, times=LATE_TIMES)) as log:
+        log.place([(50, "early"), (1000, "k 1"), (350, "k 2")], after=1)
+        assert [(mark.entry, mark.text) for mark in log.marks[1:]] == [(1, "early"), (7, "k 1"), (7, "k 2")]
+
+
+def test_a_log_of_the_kernel_has_no_times(tmp_path: Path) -> None:
+    with WriteLog(log_of(tmp_path, LATE)) as log, pytest.raises(LogError, match="no times"):
+        log.place([(250, "k 1")], after=1)
 
 
 def test_entries_flushes_and_marks_are_read(tmp_path: Path) -> None:

@@ -160,11 +160,14 @@ class WriteLog:
         """
         if not any(self._times):
             raise LogError(f"{self.path}: its requests have no times")
-        first = after - 1
         self.marks = [mark for mark in self.marks if mark.entry < after]
+        least = after
         for at, text in texts:
-            first = max(first, bisect_right(self._times, at) - 1)
-            self.marks.append(Mark(max(first, after), text))
+            behind = bisect_right(self._times, at) - 1
+            while behind > least and self._flags[behind] & MARK:
+                behind -= 1
+            least = max(least, behind)
+            self.marks.append(Mark(least, text))
 
     def _index(self) -> None:
         size = len(self._map)
