@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 import pytest
 
 from iotrial.errors import RequestError
+from iotrial.lab.lock import MachineLock
 from iotrial.powercut.stores import commands_of
 from program import iotrial
 
@@ -131,6 +132,13 @@ def test_a_durable_store_that_is_known_by_name_keeps_what_it_acknowledged(
     assert total(found, "points") == 6
     assert total(found, "acknowledged") == 300
     assert total(found, "harmed") == 0
+
+
+def test_it_waits_for_no_trial_and_disturbs_none(tmp_path: Path) -> None:
+    with MachineLock():
+        done = iotrial("powercut", "--keep", str(tmp_path), "--dump", "true", "--", "true", "{dir}")
+    assert done.returncode != 0
+    assert "another iotrial is running on this machine" in done.stderr
 
 
 def test_a_signal_ends_it_and_leaves_nothing_in_memory(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ from iotrial.documents import json_text
 from iotrial.errors import PrivilegeError, RequestError, UnknownName
 from iotrial.knobs.filesystem import FilesystemType, MkfsOption, MountAtime, MountOption
 from iotrial.lab.filesystem import FILESYSTEMS
+from iotrial.lab.lock import MachineLock
 from iotrial.lab.target import Target
 from iotrial.ownership import invoking_user
 from iotrial.powercut.campaign import KINDS, Campaign, Setup
@@ -157,7 +158,7 @@ def command(ctx: click.Context, /, settings: tuple[str, ...], as_json: bool, **v
     time_s = quantity_of("--time", values["time"], parse_duration) or 0.0
     seed = seed_of(values["seed"]) or new_seed()
     number, folder = _kept_in(values["keep"])
-    with Probe(isolate=True) as probe, StopSignals() as signals:
+    with MachineLock(), Probe(isolate=True) as probe, StopSignals() as signals:
         target = Target(probe)
         campaign = Campaign(
             target,
@@ -318,7 +319,7 @@ def _kept_in(named: str | None) -> tuple[int, Path]:
 
 
 def _replay(folder: Path) -> int:
-    with Probe(isolate=True) as probe:
+    with MachineLock(), Probe(isolate=True) as probe:
         kept, outcome = repeated(Target(probe), folder, tuple(sorted(os.environ.items())))
     for line in repeated_lines(kept, outcome):
         tell(line)
