@@ -207,7 +207,7 @@ def test_a_published_count_is_right_or_wrong(
 ) -> None:
     claim = replace(claimed(None), response="calls", value=12.0, workload="probe")
     condition = Conditions(study()).of_levels(CONDITIONS[0], "probe")
-    row = EvidenceRow("0444", condition, "calls", "1", measured, measured, measured, 5, True, False)
+    row = EvidenceRow("0444", "calls", "1", measured, measured, measured, 5, True, False, condition=condition)
     (one,) = hold_value(claim, [row], valid=valid)
     assert (one.outcome, one.why) == (outcome, why)
 

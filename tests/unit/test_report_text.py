@@ -202,7 +202,6 @@ def changed(number: int, condition: ConditionText) -> EvidenceRow:
     """Return the row of a metric that rose from 100 at the reference to 100 + ``number``."""
     return EvidenceRow(
         "0444" if number else "0777",
-        condition,
         "faults_minor",
         "1",
         value=100.0 + number,
@@ -213,6 +212,7 @@ def changed(number: int, condition: ConditionText) -> EvidenceRow:
         is_reference=not number,
         moved="up" if number else None,
         e_value=float(number),
+        condition=condition,
     )
 
 

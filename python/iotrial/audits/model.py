@@ -186,6 +186,21 @@ class AuditedPair:
     ]
 
     @property
+    def place(self) -> Labels:
+        """The condition, with the series if there are several."""
+        return {**self.condition, "series": self.series} if self.series else self.condition
+
+    @property
+    def low(self) -> float | None:
+        """The lower end of the interval at the shared level."""
+        return self.shared.low
+
+    @property
+    def high(self) -> float | None:
+        """The upper end."""
+        return self.shared.high
+
+    @property
     def welch(self) -> Interval:
         return self.intervals[0]
 

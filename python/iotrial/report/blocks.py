@@ -210,13 +210,11 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A published claim.
+    """A published claim, for a page.
 
-    ``here`` holds the findings: numbers, condition, and the outcome if it differs by condition. ``sentence`` says all
-    of it as text.
+    ``here`` holds the findings: numbers, condition, and the outcome if it differs by condition.
     """
 
-    sentence: str
     text: str
     source: str
     outcome: str
@@ -225,7 +223,7 @@ class Claim:
     here: tuple[tuple[str, str, Words | None], ...]
     why: str = ""
     note: str = ""
-    view: View = View.LONG
+    view: View = View.PAGE
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,7 @@ from iotrial.stats.verdict import (
     is_time,
 )
 from iotrial.store.model import StoredTrial, TrialState, objects_in
+from iotrial.study.disks import MODELS, described, parse_disk
 from iotrial.study.model import DesignKind, Scale, Study, Workload
 from iotrial.study.places import busy_in_words, shared_disks_in_words, today_in_words
 from iotrial.terminal import escape
@@ -450,9 +451,13 @@ def _race_tone(race: Race, study: Study) -> Tone:
 
 
 def _modelled(lab: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the simulated disks of a lab; a packed trial may contain anything."""
+    """Return the simulated disks of a lab, with their figures unless they are those of the model.
+
+    A packed trial may contain anything.
+    """
+    usual = {described(disk): name for name in MODELS if (disk := parse_disk(name)) is not None}
     known = [one.get("modelled") for one in objects_in(lab, "places")]
-    return tuple(dict.fromkeys(escape(one) for one in known if isinstance(one, str)))
+    return tuple(dict.fromkeys(escape(usual.get(one, one)) for one in known if isinstance(one, str)))
 
 
 def which_count(effects: Sequence[Effect], margin: float) -> str:
@@ -541,8 +546,8 @@ def _on_workloads(
         *busy_in_words(objects_in(header.lab, "busy")),
     ):
         yield f"{escape(capitalised(note))}."
-    for disk in _modelled(header.lab):
-        yield f"{SIMULATED}: {disk}."
+    if models := _modelled(header.lab):
+        yield f"{SIMULATED}: {joined(models)}."
     if compared := _compared(header.study, effects):
         yield f"The response compared is {compared}."
     for workload in header.study.workloads:

@@ -20,7 +20,6 @@ from rich.text import Text
 from iotrial.report.blocks import (
     Block,
     Cell,
-    Claim,
     Code,
     Column,
     Facts,
@@ -51,6 +50,8 @@ _JOINED = re.compile(r".+?(?:[-+=,:/ ]+|$)")
 #: of a command: quoted blanks do not end it
 _WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*"|['"])+""")
 _NARROWEST = 12
+#: a column of text is not narrower than its longest word, up to this, if a row has room for that
+_LONGEST_WORD = 20
 #: a table with narrower columns is printed in parts
 _LEGIBLE = 8
 _STYLES = {
@@ -180,10 +181,6 @@ class _Printer:
                     style="dim" if block.tone == "dim" else "not bold",
                 )
                 yield from self._wrapped(text)
-            case Claim():
-                yield from self._wrapped(
-                    Text("Claim", style="bold").append(f"  {block.sentence}", style="not bold")
-                )
             case Facts():
                 names = max((cell_len(name) for name, _ in block.rows), default=0)
                 names = min(names, self._width // 3)
@@ -297,10 +294,18 @@ class _Printer:
         room = self._width - len(_GAP) * (len(widths) - 1)
         words = [max([3, *map(cell_len, map(str.rstrip, _JOINED.findall(head.name)))]) for head in heads]
         text = [
-            max(_NARROWEST, word) if head.wide else width
+            min(width, max(_NARROWEST, word)) if head.wide else width
             for head, word, width in zip(heads, words, widths, strict=True)
         ]
-        for least in (text, words, [3] * len(widths)):
+        longest = [
+            max((cell_len(word) for row in rows for word in row[place].plain.split()), default=0)
+            for place in range(len(widths))
+        ]
+        whole = [
+            max(least, min(_LONGEST_WORD, longest[place])) if heads[place].wide else least
+            for place, least in enumerate(text)
+        ]
+        for least in (whole, text, words, [3] * len(widths)):
             while sum(widths) > room and (narrowed := [p for p, one in enumerate(widths) if one > least[p]]):
                 widest = max(narrowed, key=widths.__getitem__)
                 widths[widest] = max(least[widest], widths[widest] - max(1, (sum(widths) - room) // 4))
