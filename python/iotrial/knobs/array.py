@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from iotrial.knobs.declaration import (
+    HARMLESS,
     Consequence,
     Declaration,
     Scope,
     Stage,
     at_risk,
-    HARMLESS,
     trade_off,
 )
 

@@ -25,7 +25,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from iotrial.errors import KnobError, RequestError, UnknownName, UnsupportedLevel
-from iotrial.knobs.declaration import Consequence, Scope, Stage, at_risk, HARMLESS, trade_off
+from iotrial.knobs.declaration import HARMLESS, Consequence, Scope, Stage, at_risk, trade_off
 from iotrial.knobs.kernel_file import KernelFileKnob, chosen_word
 from iotrial.knobs.knob import Requirement, RunContext, Undone, a_lab, whole_number
 from iotrial.study.model import Setting

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from iotrial.errors import KnobError, UnsupportedLevel
-from iotrial.knobs.declaration import Consequence, Declaration, Scope, Stage, HARMLESS, trade_off
+from iotrial.knobs.declaration import HARMLESS, Consequence, Declaration, Scope, Stage, trade_off
 from iotrial.knobs.knob import Knob, Requirement, RunContext, size_within
 from iotrial.study.model import Setting
 from iotrial.study.places import DISK_LABS

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from iotrial.knobs.declaration import (
+    HARMLESS,
     Consequence,
     Declaration,
     Need,
     Scope,
     Stage,
     at_risk,
-    HARMLESS,
     not_judged,
     trade_off,
 )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from iotrial.knobs.declaration import (
+    HARMLESS,
     Consequence,
     Declaration,
     Need,
     Scope,
     Stage,
     at_risk,
-    HARMLESS,
     not_judged,
     trade_off,
 )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from iotrial.errors import KnobError, LabError, RequestError, UnsupportedLevel
-from iotrial.knobs.declaration import Consequence, Scope, Stage, at_risk, HARMLESS, trade_off
+from iotrial.knobs.declaration import HARMLESS, Consequence, Scope, Stage, at_risk, trade_off
 from iotrial.knobs.knob import Knob, Requirement, RunContext, size_within, whole_number
 from iotrial.study.model import Setting
 from iotrial.study.places import GUESTS

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from iotrial.errors import KnobError, UnknownName, UnsupportedLevel
-from iotrial.knobs.declaration import Consequence, Need, Stage, HARMLESS, trade_off
+from iotrial.knobs.declaration import HARMLESS, Consequence, Need, Stage, trade_off
 from iotrial.knobs.kernel_file import KernelFileKnob, foreign
 from iotrial.knobs.knob import Requirement, RunContext, TakenError, Undone, whole_number
 from iotrial.study.model import Setting

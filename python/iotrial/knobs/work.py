@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from iotrial.errors import KnobError, RequestError, TargetError, UnsupportedLevel
-from iotrial.knobs.declaration import Consequence, Scope, Stage, at_risk, HARMLESS, not_judged, trade_off
+from iotrial.knobs.declaration import HARMLESS, Consequence, Scope, Stage, at_risk, not_judged, trade_off
 from iotrial.knobs.knob import Knob, Requirement, RunContext, WorkDraft, one_of, size_within, whole_number
 from iotrial.study.model import CACHE_STATES, Setting
 from iotrial.study.places import CACHE_NEEDS_ROOT, CACHE_STATES_OF, EVERYWHERE

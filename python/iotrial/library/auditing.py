@@ -34,9 +34,9 @@ Numbers = Sequence[float]
 VALUE = "value"
 
 
-#: A group compared with the reference under one condition. ``ratio`` is a ratio of geometric means, ``low`` and
-#: ``high`` its t interval on logarithms, with alpha shared by all comparisons of the response. The interval assumes that the values are independent
-#: of each other and of time; ``standing`` and ``reasons`` say how far that can be relied on.
+#: A group compared with the reference under one condition. ``ratio`` is a ratio of geometric means, ``low`` and ``high`` its
+#: t interval on logarithms, with alpha shared by all comparisons of the response. The interval assumes that the values are
+#: independent of each other and of time; ``standing`` and ``reasons`` say how far that can be relied on.
 Comparison = model.AuditedPair
 
 

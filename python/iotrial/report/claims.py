@@ -44,8 +44,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import takewhile
 from math import inf, log, log1p
-from os.path import commonprefix
 from typing import Annotated
 
 from msgspec import Meta
@@ -313,7 +313,9 @@ class HeldClaim:
     why: str
     published: str
     here: str
-    modelled: Annotated[bool, Meta(description="Whether a disk of the runs is a model of such a disk.")] = False
+    modelled: Annotated[bool, Meta(description="Whether a disk of the runs is a model of such a disk.")] = (
+        False
+    )
 
     @property
     def text(self) -> str:
@@ -421,19 +423,23 @@ def in_brief(groups: Sequence[ClaimGroup]) -> Iterator[str]:
 def _alike(groups: Sequence[ClaimGroup]) -> str:
     """Return one text for claims with the same answer; what the names of their sources begin with is said once."""
     first = groups[0].held[0]
-    sources = [escape(one.claim.source) for one in groups]
-    shared = commonprefix([f"{source}, " for source in sources]).rpartition(", ")[0]
+    sources = [escape(one.claim.source).split(", ") for one in groups]
+    shared = [
+        parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*sources, strict=False))
+    ]
     quoted = []
     for group, source in zip(groups, sources, strict=True):
-        ratio = "" if first.here == NOT_COMPARABLE or group.claim.ratio is None else f"{group.claim.ratio:.3g}"
-        rest = ", ".join(filter(None, (ratio, source.removeprefix(shared).lstrip(", "))))
+        ratio = (
+            "" if first.here == NOT_COMPARABLE or group.claim.ratio is None else f"{group.claim.ratio:.3g}"
+        )
+        rest = ", ".join(filter(None, (ratio, *source[len(shared) :])))
         quoted.append(quoted_claim(group.claim, source=False) + (f" ({rest})" if rest else ""))
     here = ""
     if first.here != NOT_COMPARABLE:
         behind = first.condition.behind if first.condition is not None else ""
         here = f" Here{behind}{on_model(first)}: {first.here} ({_pair(first.claim)})."
     claims = counted(len(groups), "published claim")
-    where = f"{shared}: " if shared else ""
+    where = f"{', '.join(shared)}: " if any(shared) else ""
     return f"{claims}: {first.outcome.value}, {first.why}.{here} {where}{joined(dict.fromkeys(quoted))}."
 
 

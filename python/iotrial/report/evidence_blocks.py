@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from iotrial.report.blocks import (
     Block,
@@ -177,7 +178,9 @@ def _median(by_arm: Mapping[str, EvidenceRow], arm: str) -> Cell:
 
 
 def _marked(row: EvidenceRow, way: str, reference: float | None) -> Words:
-    return Words(f"{'▲' if way == 'up' else '▼'} {amount(row.value, row.unit, relative_to=reference)}", way)
+    mark = "▲" if way == "up" else "▼"
+    text = f"{mark} {amount(row.value, row.unit, relative_to=reference)}"
+    return Words(text, way, brief=f"{mark} {amount(row.value, row.unit)}")
 
 
 def _changed(document: Document, changes: Iterable[Sequence[EvidenceRow]], most: int | None = None) -> Table:
@@ -205,10 +208,19 @@ def _changed(document: Document, changes: Iterable[Sequence[EvidenceRow]], most:
         alike.setdefault((words_of(row.metric), *place, old, new), []).append(escape(row.treatment))
     rows: list[tuple[Cell, ...]] = []
     above: tuple[Cell, ...] = ()
-    for (*head, old, new), settings in list(alike.items())[:most]:
-        metric, *places = ("" if above[: n + 1] == tuple(head[: n + 1]) else one for n, one in enumerate(head))
-        rows.append((metric, joined(settings), *places, old, new))
+    for (*head, before_it, after_it), settings in list(alike.items())[:most]:
+        metric, *places = (
+            "" if above[: n + 1] == tuple(head[: n + 1]) else one for n, one in enumerate(head)
+        )
+        rows.append((metric, joined(settings), *places, before_it, after_it))
         above = tuple(head)
     left = sum(map(len, list(alike.values())[len(rows) :]))
-    columns = ("~metric", "~setting", *(f"~{named or 'condition'}",) * several, ">at the reference", ">at the setting")
-    return table(columns, rows, note=f"and {counted(left, 'more change')} (--json)" if left else "")
+    columns = (
+        "~metric",
+        "~setting",
+        *(f"~{named or 'condition'}",) * several,
+        ">at the reference",
+        ">at the setting",
+    )
+    note = f"and {counted(left, 'more change')} (--json)" if left else ""
+    return replace(table(columns, rows, note=note), brief=note)

@@ -150,6 +150,8 @@ def _blocks(tables: Sequence[FactTable]) -> Iterator[Block]:
         yield _block(facts, facts.rows, view=View.PAGE)
     alike = dict.fromkeys(row.names for facts in tables for row in facts.groups)
     rest = {_rest(facts.groups) for facts in tables}
+    if any(rest):
+        yield Note("--json names the others.", view=View.FULL)
     for first, *more in (names for names in alike if len(names) > 1 and names not in rest):
         yield Note(", ".join(more), f"{first} and {len(more)} more", view=View.FULL)
 
@@ -173,7 +175,7 @@ def _block(facts: FactTable, rows: Sequence[FactRow], *, view: View) -> Table:
     for row in rows:
         more = len(row.names) - 1
         name = f"{row.names[0]} and {more} more" if more else row.names[0]
-        name = f"the other {more + 1} (--json)" if row.names == rest else name
+        name = f"{more + 1} others" if row.names == rest else name
         made.append((name, *(Words(cell, "dim" if cell in ("no", "–") else "") for cell in row.cells)))
     columns = [Column("", wide=True), *(Column(name, wide=True) for name in facts.columns)]
     text = f"{capitalised(facts.certainty)}."

@@ -215,7 +215,7 @@ class Evidence(JsonObject, frozen=True):
     moved: Literal["up", "down"] | None
 
 
-@has_fields_of(PowerCuts, without=("arm", "repetition"))
+@has_fields_of(PowerCuts, without=("arm", "treatment", "repetition"))
 class Durability(JsonObject, frozen=True):
     """What power cuts did to one arm under one condition, all runs together.
 

@@ -228,10 +228,12 @@ class _Printer:
         columns = [place for place, column in enumerate(table.columns) if column.view & view]
         heads = [table.columns[place] for place in columns]
         groups, left = table.cut(most)
-        rows = [
-            [_text(row.cells[place], view) for place in columns] for group in groups for row in group.rows
-        ]
+        cells = [[row.cells[place] for place in columns] for group in groups for row in group.rows]
+        rows = [[_text(cell, view) for cell in row] for row in cells]
         indent = len(_GAP) * any(group.title for group in groups)
+        note = table.note
+        if table.brief is not None and self._too_wide(heads, rows, indent=indent):
+            rows, note = [[_text(cell, view, brief=True) for cell in row] for row in cells], table.brief
         if table.title:
             yield from self._wrapped(Text(table.title, style="bold"))
         for number, part in enumerate(self._parts(heads, rows, indent=indent)):
@@ -242,8 +244,8 @@ class _Printer:
         if left:
             hint = " (--json)" if view is View.FULL else " (--full)"
             yield from self._wrapped(Text(f"and {left}{hint}", style="dim"))
-        if table.note:
-            yield from self._wrapped(Text(table.note, style="dim"))
+        if note:
+            yield from self._wrapped(Text(note, style="dim"))
 
     def _part(
         self, heads: Sequence[Column], rows: Sequence[Sequence[Text]], groups: Sequence[Group], *, indent: int
@@ -280,6 +282,10 @@ class _Printer:
             parts[-1].append(place)
             room -= needed
         return parts
+
+    def _too_wide(self, heads: Sequence[Column], rows: Sequence[Sequence[Text]], *, indent: int) -> bool:
+        widths = self._natural(heads, rows, indent=indent)
+        return sum(widths) + len(_GAP) * (len(widths) - 1) > self._width
 
     def _natural(self, heads: Sequence[Column], rows: Sequence[Sequence[Text]], *, indent: int) -> list[int]:
         """Return the widths of the widest cells."""
@@ -362,10 +368,11 @@ def _broken(name: str, width: int) -> str:
     return "\n".join(lines)
 
 
-def _text(cell: Cell, view: View) -> Text:
+def _text(cell: Cell, view: View, *, brief: bool = False) -> Text:
     text = Text("")
     for number, word in enumerate(parts(cell, view)):
-        text.append(", " if number else "").append(word.text, style=_STYLES.get(word.tone, ""))
+        shown = word.brief if brief and word.brief else word.text
+        text.append(", " if number else "").append(shown, style=_STYLES.get(word.tone, ""))
     return text
 
 

@@ -292,11 +292,12 @@ def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = 
     spread = not exploratory and any(
         one is not None and one.low is not None for row in rows for one in row.typical
     )
-    note = " ".join([_SPREAD] * spread + ([_BOUNDS] * bounded + [_TYPICALLY] * typically) * valid)
+    note = " ".join(([_BOUNDS] * bounded + [_TYPICALLY] * typically) * valid)
     most = _MOST_EXPLORATORY * exploratory
     if kind == {"pooled"}:  # the table above has what the others hide
         most = max(1, sum(row.effect.conclusion is not Conclusion.VARIES for row in rows))
-    return Table(columns, made, note=note, noun="comparison", most=most)
+    whole = " ".join(filter(None, (_SPREAD * spread, note)))
+    return Table(columns, made, note=whole, noun="comparison", most=most, brief=note if spread else None)
 
 
 def _effect(row: EffectRow, name: str, *, measured: bool, valid: bool, exploratory: bool) -> Row:
@@ -313,12 +314,12 @@ def _typical(one: Typical | None) -> Cell:
     """Return e.g. "36.2 ms ± 3 %", on a page with the bytes or operations per second."""
     if one is None:
         return "–"
-    text = quantity(one.value, one.unit)
+    text = brief = quantity(one.value, one.unit)
     if one.low is not None and one.high is not None and one.value:
         text += f" ±{(one.high - one.low) / 2 / abs(one.value):.0%}".replace("%", " %")
     if one.rate is None:
-        return text
-    return Words(text), Words(quantity(*one.rate), "dim", small=True, view=View.PAGE)
+        return Words(text, brief=brief)
+    return Words(text, brief=brief), Words(quantity(*one.rate), "dim", small=True, view=View.PAGE)
 
 
 def _reasons(rows: Sequence[EffectRow]) -> Iterator[Note]:
@@ -396,11 +397,7 @@ def _interactions(rows: Sequence[EffectRow], effects: Sequence[EffectRow]) -> It
     yield Note(f"{note}{others}: {len(loud)} confirmed.", "Interactions", view=view)
     for row in loud:
         # interactions that the study names are described in full above
-        text = (
-            f"{row.comparison}: {row.verdict}"
-            if row.effect.primary
-            else row.sentence
-        )
+        text = f"{row.comparison}: {row.verdict}" if row.effect.primary else row.sentence
         factors = row.effect.factor.split(":")
         in_table = any((row.condition.key, row.effect.response, name) in split for name in factors)
         parts = row.aliases if in_table else _parts_of(row)
@@ -554,7 +551,9 @@ def _controls(document: Document) -> Iterator[Section]:
         found = f"{capitalised(row.sentence)}."
         cells = (row.condition.text, kind, format_ratio(control.injected), found, str(control.blocks), state)
         rows.append(Row(cells, rank=int(control.passed)))
-    blocks: list[Block] = [table(columns, rows)] if rows else []
+    blocks: list[Block] = [table(columns, rows, view=View.PAGE)] if rows else []
+    if bad := [row for row in rows if not row.rank]:
+        blocks.append(table(columns, bad, view=View.FULL))
     if document.carry_over:
         carried = []
         for one in document.carry_over:
@@ -569,13 +568,14 @@ def _controls(document: Document) -> Iterator[Section]:
             wash_in = "none" if before is None else f"{before.runs} x {before.before}"
             carried.append((one.condition.text, " ".join(texts), str(one.finding.blocks), wash_in, state))
         names = ("~condition", "~found", ">blocks", "wash-in", "")
-        blocks.append(table(names, carried, title="Carry-over: does a run depend on the one before?"))
+        title = "Carry-over: does a run depend on the one before?"
+        blocks.append(table(names, carried, title=title, view=View.PAGE))
     lede = _CONTROLS_LEDE if document.controls else _NO_CONTROLS
     failed = not document.valid
-    suspected = any(one.finding.held for one in document.carry_over)
-    # a sentence below the effects says so of controls that have not failed
-    view = View.LONG if failed or suspected or not rows else View.PAGE
-    blocks = blocks or [Note(_NO_CONTROLS, view=View.FULL)]
+    # sentences below the effects have carry-over, and controls that have not failed
+    view = View.LONG if failed or not rows else View.PAGE
+    if not rows:
+        blocks.append(Note(_NO_CONTROLS, view=View.FULL))
     yield Section("Controls", tuple(blocks), id="controls", lede=lede, folded=True, open=failed, view=view)
 
 
