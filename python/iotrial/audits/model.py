@@ -202,14 +202,17 @@ class AuditedPair:
 
     @property
     def welch(self) -> Interval:
+        """The interval of Welch's test on logarithms."""
         return self.intervals[0]
 
     @property
     def shared(self) -> Interval:
+        """The same at the level that all comparisons of the response share."""
         return self.intervals[1]
 
     @property
     def rank(self) -> Interval:
+        """The interval by ranks."""
         return self.intervals[2]
 
 
