@@ -1,4 +1,4 @@
-"""The report of every packed trial fits one screen, 40 lines of 100 columns, and reads as recorded; --full takes at most 200 of 80.
+"""Reports of packed trials fit one screen, 40 lines of 100 columns, and read as recorded; --full takes at most 200 of 80.
 
 A change of wording is seen as a difference of the recorded screens: IOTRIAL_SNAPSHOTS=write rewrites them. Numbers are left
 to ``golden_numbers``: their last digit depends on the processor.
@@ -74,7 +74,7 @@ def test_a_trial_fits_one_screen_and_hides_no_alarm(path: Path) -> None:
     for note in document.summary.notes:
         assert note.text in every or not note.view & View.FULL
     least, most = (int(number.replace(",", "")) for number in blocks_named(every))
-    for row in (*document.primary, *document.pooled):
+    for row in document.primary:
         assert row.effect.blocks == 0 or least <= row.effect.blocks <= most
     if document.data.runs and any(block.void for block in document.data.ends):
         assert "void and left out" in said

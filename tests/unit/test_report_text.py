@@ -9,7 +9,7 @@ import pytest
 from report_fixtures import CONDITIONS, SEED, all_equivalent, controls, document, effect, factor, study
 from rich.console import Console
 
-from iotrial.report.blocks import Column, Group, Report, Row, Table
+from iotrial.report.blocks import Column, Group, Report, Row, Table, Words
 from iotrial.report.conditions import ConditionText
 from iotrial.report.document import Document
 from iotrial.report.evidence import EvidenceRow
@@ -273,6 +273,17 @@ def test_each_part_of_a_wide_table_has_its_first_column_and_no_broken_number(col
     rows = [line for line in lines if "110.5 MiB" in line]
     assert all(line.startswith("minor page") for line in rows)
     assert [number for line in rows for number in re.findall(r"\d110\.5 MiB \(x\)", line)] == numbers
+
+
+def test_where_rows_are_too_long_cells_and_the_note_are_brief() -> None:
+    cells = (Words("36.2 ms ±3 %", brief="36.2 ms"), Words("36.2 ms ±3 %", brief="36.2 ms"))
+    heads = (Column("setting", wide=True), Column("level", right=True), Column("reference", right=True))
+    made = Table(heads, (Group((Row(("a" * 20, *cells)),)),), note="±: spread", brief="")
+    whole, short = ("\n".join(plain_lines(Report("", "", "", (made,)), width=width)) for width in (48, 47))
+    assert whole.count("36.2 ms ±3 %") == 2
+    assert "±: spread" in whole
+    assert short.count("36.2 ms") == 2
+    assert "±" not in short
 
 
 def test_a_heading_that_is_too_long_is_broken_where_names_are_joined() -> None:

@@ -490,13 +490,14 @@ def _supports(
         for number, sentence in enumerate(_on_interactions(trial, analysis)):
             screen = number < _MOST_ON_SCREEN and not by_cells
             yield Note(sentence, view=View.ALL if screen else View.LONG)
-    blocks = sorted({effect.blocks for effect in effects})
+    primary = [effect for effect in analysis.effects if effect.primary and effect.kind != "pooled"]
+    blocks = sorted({effect.blocks for effect in primary or effects})
     if blocks and blocks[-1]:
         span = counted(blocks[0], "block") if len(blocks) == 1 else f"{blocks[0]:,} to {blocks[-1]:,} blocks"
         yield Note(
             f"Measured in {span} a comparison over {format_duration(trial.duration_s)}"
             + (f", with {conditions.constant}" if conditions.constant else "")
-            + f"; {which_count(effects, trial.header.margin)}."
+            + f"; {which_count(primary or effects, trial.header.margin)}."
         )
     yield from _on_controls(trial, analysis)
 
@@ -547,7 +548,7 @@ def _on_workloads(
     ):
         yield f"{escape(capitalised(note))}."
     if models := _modelled(header.lab):
-        yield f"{SIMULATED}: {joined(models)}."
+        yield f"{SIMULATED}: {'; '.join(models)}."
     if compared := _compared(header.study, effects):
         yield f"The response compared is {compared}."
     for workload in header.study.workloads:

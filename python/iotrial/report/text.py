@@ -145,7 +145,9 @@ class _Printer:
                     left = 0
                 yield from made[place]
                 continue
-            lines = self._fitting(block, room, needed=not any(isinstance(one, Table) for one in flat[:place]))
+            others = [isinstance(one, Table) for one in flat]
+            reserved = 2 * any(others[place + 1 :])  # "and 4 more tables", and a blank line
+            lines = self._fitting(block, room - reserved, needed=not any(others[:place]))
             left += not lines
             room -= len(lines)
             yield from lines
@@ -284,8 +286,20 @@ class _Printer:
         return parts
 
     def _too_wide(self, heads: Sequence[Column], rows: Sequence[Sequence[Text]], *, indent: int) -> bool:
-        widths = self._natural(heads, rows, indent=indent)
+        """Return whether a row needs several lines even if columns of text are as narrow as they are legible."""
+        widths = self._legible(heads, rows, indent=indent)
         return sum(widths) + len(_GAP) * (len(widths) - 1) > self._width
+
+    def _legible(self, heads: Sequence[Column], rows: Sequence[Sequence[Text]], *, indent: int) -> list[int]:
+        """Return the least widths in which no number and no word up to ``_LONGEST_WORD`` is broken."""
+        widths = self._natural(heads, rows, indent=indent)
+        for place, head in enumerate(heads):
+            if head.wide:
+                words = (word for row in rows for word in row[place].plain.split())
+                longest = max(map(cell_len, words), default=0) + indent * (not place)
+                least = max(_NARROWEST, _longest_part(head), min(_LONGEST_WORD, longest))
+                widths[place] = min(widths[place], least)
+        return widths
 
     def _natural(self, heads: Sequence[Column], rows: Sequence[Sequence[Text]], *, indent: int) -> list[int]:
         """Return the widths of the widest cells."""
@@ -298,20 +312,12 @@ class _Printer:
         """Return widths of the widest cells; if the sum is too large, narrow the widest columns of text."""
         widths = self._natural(heads, rows, indent=indent)
         room = self._width - len(_GAP) * (len(widths) - 1)
-        words = [max([3, *map(cell_len, map(str.rstrip, _JOINED.findall(head.name)))]) for head in heads]
+        words = [_longest_part(head) for head in heads]
         text = [
             min(width, max(_NARROWEST, word)) if head.wide else width
             for head, word, width in zip(heads, words, widths, strict=True)
         ]
-        longest = [
-            max((cell_len(word) for row in rows for word in row[place].plain.split()), default=0)
-            for place in range(len(widths))
-        ]
-        whole = [
-            max(least, min(_LONGEST_WORD, longest[place])) if heads[place].wide else least
-            for place, least in enumerate(text)
-        ]
-        for least in (whole, text, words, [3] * len(widths)):
+        for least in (self._legible(heads, rows, indent=indent), text, words, [3] * len(widths)):
             while sum(widths) > room and (narrowed := [p for p, one in enumerate(widths) if one > least[p]]):
                 widest = max(narrowed, key=widths.__getitem__)
                 widths[widest] = max(least[widest], widths[widest] - max(1, (sum(widths) - room) // 4))
@@ -354,6 +360,10 @@ class _Printer:
 
     def _height(self, line: Text) -> int:
         return max(1, -(-line.cell_len // self._width))
+
+
+def _longest_part(head: Column) -> int:
+    return max([3, *map(cell_len, map(str.rstrip, _JOINED.findall(head.name)))])
 
 
 def _broken(name: str, width: int) -> str:

@@ -247,7 +247,8 @@ def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = 
     # the settings of one factor against the same reference are named by their levels
     of_one_factor = len({(row.effect.factor, row.effect.reference) for row in rows}) == 1
     kind = {row.effect.kind for row in rows}
-    by_level = not one and of_one_factor and (kind == {"pooled"} or (measured and kind == {"main"}))
+    by_level = len({row.comparison for row in rows}) > 1 and of_one_factor
+    by_level &= kind == {"pooled"} or (measured and kind == {"main"})
     if by_level:
         named = rows[0].effect.factor, rows[0].effect.reference
         head, levels[1] = (elided(escape(name), _LONGEST_LEVEL) for name in named)
