@@ -53,11 +53,11 @@ Declared = TypeVar("Declared", bound=JsonObject)
 
 
 def has_fields_of(
-    finding: type, *, without: Sequence[str] = ()
+    finding: type, *, only: Sequence[str] | None = None, without: Sequence[str] = ()
 ) -> Callable[[type[Declared]], type[Declared]]:
     """Return a decorator that adds the fields of a finding to an object of a document, so that they are declared once.
 
-    ``finding`` is a dataclass; its fields named in ``without`` are left out. The others precede the object's own.
+    ``finding`` is a dataclass or Struct. Its fields ``only``, or all but ``without``, precede the object's own.
     An own field of the same name takes the place of the finding's, whose description it keeps unless it has another; own
     fields ``ratio`` and ``difference`` take that of ``value``.
     """
@@ -66,7 +66,7 @@ def has_fields_of(
         own = {field.name: field for field in msgspec.structs.fields(declared)}
         fields: dict[str, tuple[Any, ...]] = {}
         for name, kind in get_type_hints(finding, include_extras=True).items():
-            if name in without:
+            if name in without or (only is not None and name not in only):
                 continue
             names = ("ratio", "difference") if name == "value" and "ratio" in own else (name,)
             fields |= dict.fromkeys(names, (kind,))

@@ -90,11 +90,11 @@ kind = "nap"
 
 KNOB = """
 from iotrial.knobs.block import DeviceFile
-from iotrial.knobs.declaration import harmless
+from iotrial.knobs.declaration import HARMLESS
 
 KNOBS = (
     DeviceFile(
-        "toy.merging", "merging, by another name", "queue/nomerges", harmless("as before"), neutral="0", words=("0", "2")
+        "toy.merging", "merging, by another name", "queue/nomerges", HARMLESS, neutral="0", words=("0", "2")
     ),
 )
 """

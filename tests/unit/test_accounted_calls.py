@@ -148,7 +148,16 @@ def row(value: float, *, low: float | None = None) -> EvidenceRow:
         measured(study(), conditions=CONDITIONS[:1], blocks=1)[0][0].condition
     )
     return EvidenceRow(
-        "0444", condition, "calls.read", "1", value, value if low is None else low, value, 12, True, False
+        "0444",
+        "calls.read",
+        "1",
+        value,
+        low if low is not None else value,
+        value,
+        12,
+        True,
+        False,
+        condition=condition,
     )
 
 

@@ -26,7 +26,7 @@ def test_only_what_a_reader_acts_on_is_described() -> None:
     assert PLAIN.drift_per_hour is not None
     assert not diagnostic_sentences(PLAIN)
     (sentence,) = diagnostic_sentences(replace(PLAIN, bimodality=0.7))
-    assert "two clusters (0.70" in sentence
+    assert "two clusters" in sentence
 
 
 def test_within_runs_it_is_the_median_of_the_runs_that_changes() -> None:

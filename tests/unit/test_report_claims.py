@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from report_fixtures import CONDITIONS, document, effect, study
 
-from iotrial.report.claims import HeldClaim, Outcome, grouped, hold_claims, hold_value
+from iotrial.report.claims import HeldClaim, Outcome, grouped, hold_claims, hold_value, in_brief
 from iotrial.report.conditions import Conditions
 from iotrial.report.evidence import EvidenceRow
 from iotrial.report.interactions import Split
@@ -207,7 +207,7 @@ def test_a_published_count_is_right_or_wrong(
 ) -> None:
     claim = replace(claimed(None), response="calls", value=12.0, workload="probe")
     condition = Conditions(study()).of_levels(CONDITIONS[0], "probe")
-    row = EvidenceRow("0444", condition, "calls", "1", measured, measured, measured, 5, True, False)
+    row = EvidenceRow("0444", "calls", "1", measured, measured, measured, 5, True, False, condition=condition)
     (one,) = hold_value(claim, [row], valid=valid)
     assert (one.outcome, one.why) == (outcome, why)
 
@@ -261,3 +261,19 @@ def test_the_cells_of_an_interaction_are_compared_and_not_their_average() -> Non
         (Outcome.CONTRADICTED, 1.3),
     ]
     assert [one.condition.text for one in found if one.condition] == ["cache off", "cache on"]
+
+
+def test_claims_with_the_same_answer_share_a_text_that_says_their_sources_once() -> None:
+    found = effect(Verdict.FASTER, 0.53, 0.50, 0.56)
+    claims = [
+        Claim("tests of a disk, 2009", "twice as fast", "mode", "0444", "0777", 0.54),
+        Claim("tests of a disk, 2010", "almost twice as fast", "mode", "0444", "0777", 0.55),
+        Claim("a blog", "half as fast", "mode", "0444", "0777", 2.0),
+    ]
+    shared, alone = in_brief(grouped(hold_claims(claims, [found], Conditions(study()), margin=0.03)))
+    assert shared.startswith("2 published claims: confirmed, the interval contains the published ratio")
+    assert shared.endswith(
+        "tests of a disk: \u201ctwice as fast\u201d (0.54, 2009) and \u201calmost twice as fast\u201d (0.55, 2010)."
+    )
+    assert "0.53 [0.50, 0.56]" in shared
+    assert alone.startswith("\u201chalf as fast\u201d (a blog): contradicted, ")

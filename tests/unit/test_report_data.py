@@ -187,4 +187,4 @@ def test_an_invalid_trial_has_no_verdict_in_its_data() -> None:
     made = document([effect(Verdict.FASTER, 0.5, 0.4, 0.6, condition=CONDITIONS[0])], valid=False)
     (figure, *_) = draw_figures(made).every()
     assert figure.rows[0][-1] == "no verdict"
-    assert "none is a verdict" in figure.sentence
+    assert "no interval is a verdict" in figure.sentence

@@ -128,7 +128,9 @@ def test_the_hit_rate_is_that_of_the_bytes_asked_for() -> None:
     for name, hit in (("app", 75.0), ("copy", 50.0)):
         condition = next(row.condition for row in found.effects if row.condition.workload == name)
         for metric, value in (("work_cache_hit_bytes", hit), ("work_read_bytes", 100.0)):
-            rows.append(EvidenceRow("0777", condition, metric, "bytes", value, value, value, 9, False, True))
+            rows.append(
+                EvidenceRow("0777", metric, "bytes", value, value, value, 9, False, True, condition=condition)
+            )
     (one,) = fidelities(both(), found.effects, rows, valid=True)
     amounts = {amount.metric: (amount.application, amount.stand_in) for amount in one.found.amounts}
     assert amounts == {HIT_RATE: (0.75, 0.5), "work_read_bytes": (100.0, 100.0)}

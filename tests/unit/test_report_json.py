@@ -99,7 +99,7 @@ def test_an_effect_has_its_numbers_unrounded_and_null_where_unbounded() -> None:
             "statistic": "typical", "slow_runs": None, "mean_ratio": None, "means": None,
         "level_safety": {
             "class": "harmless",
-            "consequence": "nobody may change the files, not even the owner; root still may"},
+            "consequence": "no risk to data"},
         "reference_safety": {
             "class": "trade-off", "consequence": "every user of the machine may change the files",
         },

@@ -88,7 +88,7 @@ def test_an_undecided_cell_is_marked_as_such_and_an_invalid_trial_has_no_marks(d
     assert cell_text(document.matrices[0].tests[0].cells[0, 0], valid=False) == "1.50"
 
 
-def test_text_and_markdown_have_a_small_table_for_each_test(document: Document) -> None:
+def test_text_and_markdown_have_a_table_of_all_tests(document: Document) -> None:
     out = io.StringIO()
     print_report(document, Console(file=out, width=80), full=True)
     printed = out.getvalue()
@@ -97,8 +97,8 @@ def test_text_and_markdown_have_a_small_table_for_each_test(document: Document) 
     assert re.search(r"64 KiB +1\.50 ▲ +1\.50 ▲ +– *\n", printed)
     assert max(map(len, printed.split("\n"))) <= 80
     marked = markdown_report(document)
-    assert "| write | 4 KiB | 64 KiB | 512 KiB |\n|---|---:|---:|---:|\n" in marked
-    assert "| 64 KiB | 1.50 ▲ | 1.50 ▲ | – |" in marked
+    assert "| test, file size | 4 KiB | 64 KiB | 512 KiB |\n|---|---:|---:|---:|\n" in marked
+    assert "| write 64 KiB | 1.50 ▲ | 1.50 ▲ | – |" in marked
     assert "<summary>Effects</summary>" in marked
 
 

@@ -186,15 +186,33 @@ class AuditedPair:
     ]
 
     @property
+    def place(self) -> Labels:
+        """The condition, with the series if there are several."""
+        return {**self.condition, "series": self.series} if self.series else self.condition
+
+    @property
+    def low(self) -> float | None:
+        """The lower end of the interval at the shared level."""
+        return self.shared.low
+
+    @property
+    def high(self) -> float | None:
+        """The upper end."""
+        return self.shared.high
+
+    @property
     def welch(self) -> Interval:
+        """The interval of Welch's test on logarithms."""
         return self.intervals[0]
 
     @property
     def shared(self) -> Interval:
+        """The same at the level that all comparisons of the response share."""
         return self.intervals[1]
 
     @property
     def rank(self) -> Interval:
+        """The interval by ranks."""
         return self.intervals[2]
 
 

@@ -158,6 +158,11 @@ def say(
         print_report(document, Console(file=sys.stdout), full=full, html_path=path)
 
 
+def stored_all_the_same(number: int) -> str:
+    """Return the hint of an error after the trial has ended."""
+    return f"trial {number} is measured and stored: `iotrial report {number}` shows it"
+
+
 def refuse_twice_on_standard_output(markdown: str | None, *, as_json: bool) -> None:
     """Raise RequestError if both Markdown and JSON would go to standard output. Called before anything is
     measured."""
@@ -182,8 +187,7 @@ def conclude(store: Store, ended: Ended, outputs: Outputs) -> int:
                 say(document, as_json=outputs.as_json, html=path)
             sys.stdout.flush()
         except IotrialError as error:
-            stored = document.trial.number
-            error.hint = f"trial {stored} is measured and stored: `iotrial report {stored}` shows it"
+            error.hint = stored_all_the_same(document.trial.number)
             raise
         status = status_of(document, outputs.fail_if)
     number = ended.signal or held.pending

@@ -12,6 +12,7 @@ from msgspec import Meta
 from iotrial.cli.open_store import store_to_read
 from iotrial.cli.output import warn
 from iotrial.documents import JsonObject
+from iotrial.durable import Damage
 from iotrial.errors import PrivilegeError, RequestError
 from iotrial.terminal import escape
 from iotrial.tune.account import Account, account_of, in_force
@@ -45,11 +46,17 @@ def machine_here(*, writing: bool = True) -> Machine:
     return machine
 
 
-def account_here() -> Account:
-    """Return the account of the store and of what is in force on this machine. Raises StoreError, RequestError."""
-    records, damaged = Records(machine_here(writing=False)).read()
+def readable(records: Records) -> tuple[list[Record], list[Damage]]:
+    """Return the records of applied settings, and those that cannot be read, of which it warns."""
+    found, damaged = records.read()
     for damage in damaged:
         warn(f"a record of applied settings cannot be read: {damage}")
+    return found, damaged
+
+
+def account_here() -> Account:
+    """Return the account of the store and of what is in force on this machine. Raises StoreError, RequestError."""
+    records, _ = readable(Records(machine_here(writing=False)))
     store = store_to_read(needed=False)
     if store is None:
         return Account.of((), {}, ())

@@ -187,11 +187,13 @@ def margin_option(default: str | None = None) -> Callable[[Any], Any]:
     )
 
 
+seed_option = sure("--seed", metavar="N", help="A number, or the 32 digits of an earlier trial.")
+
+
 def level_and_seed(function: Any) -> Any:
     """Add what a trial is drawn from and its error level."""
-    seed = sure("--seed", metavar="N", help="A number, or the 32 digits of an earlier trial.")
     return sure("--alpha", type=LEVEL, metavar="LEVEL", help="Error level of the whole trial (0.05).")(
-        seed(function)
+        seed_option(function)
     )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from iotrial.knobs.declaration import (
+    HARMLESS,
     Consequence,
     Declaration,
     Scope,
     Stage,
     at_risk,
-    harmless,
     trade_off,
 )
 
@@ -22,7 +22,7 @@ class RaidMaker(Declaration):
     title = "what combines the guest's disks: md, btrfs, or LVM stripes"
     stage = Stage.FORMAT
     scope = Scope.DEVICE
-    consequence = harmless("what survives a disk failure is decided by the level")
+    consequence = HARMLESS
 
 
 class RaidLevel(Declaration):
@@ -38,8 +38,8 @@ class RaidLevel(Declaration):
     )
     consequences: Mapping[str, Consequence] = {
         "raid0": at_risk("no redundancy: the failure of any disk loses all data"),
-        "raid1": harmless("every disk holds all data"),
-        "raid10": harmless("all data are on two disks"),
+        "raid1": HARMLESS,
+        "raid10": HARMLESS,
     }
 
 
@@ -51,7 +51,7 @@ class RaidChunk(Declaration):
     stage = Stage.FORMAT
     scope = Scope.DEVICE
     open_levels = "4 KiB to 64 MiB, powers of two (raid1 has none)"
-    consequence = harmless("how data are spread over the disks")
+    consequence = HARMLESS
 
 
 class RaidBitmap(Declaration):
@@ -61,7 +61,7 @@ class RaidBitmap(Declaration):
     title = "write-intent bitmap of the array"
     stage = Stage.FORMAT
     scope = Scope.DEVICE
-    consequence = harmless("after a crash only the regions being written are resynchronised")
+    consequence = HARMLESS
     consequences: Mapping[str, Consequence] = {
         "none": trade_off(
             "after a crash the whole array is resynchronised; until then its copies or parity may be inconsistent"
@@ -76,7 +76,7 @@ class RaidState(Declaration):
     title = "whether the array has all its disks, or one is missing"
     stage = Stage.FORMAT
     scope = Scope.DEVICE
-    consequence = harmless("the array has all its disks")
+    consequence = HARMLESS
     consequences: Mapping[str, Consequence] = {
         "degraded": at_risk("a disk is missing: the next failure may lose all data"),
     }

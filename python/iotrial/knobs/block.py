@@ -25,7 +25,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from iotrial.errors import KnobError, RequestError, UnknownName, UnsupportedLevel
-from iotrial.knobs.declaration import Consequence, Scope, Stage, at_risk, harmless, trade_off
+from iotrial.knobs.declaration import HARMLESS, Consequence, Scope, Stage, at_risk, trade_off
 from iotrial.knobs.kernel_file import KernelFileKnob, chosen_word
 from iotrial.knobs.knob import Requirement, RunContext, Undone, a_lab, whole_number
 from iotrial.study.model import Setting
@@ -460,7 +460,7 @@ KNOBS = (
         "block.nomerges",
         "merging of requests: 0 all, 1 simple ones only, 2 none",
         "queue/nomerges",
-        harmless("requests are only merged differently"),
+        HARMLESS,
         neutral="0",
         words=("0", "1", "2"),
         candidates=("0", "2"),
@@ -469,7 +469,7 @@ KNOBS = (
         "block.rq_affinity",
         "which CPU completes a request: 0 any, 1 one of the group of the submitting CPU, 2 the submitting CPU",
         "queue/rq_affinity",
-        harmless("another CPU completes requests"),
+        HARMLESS,
         neutral="1",
         words=("1", "0", "2"),
         candidates=("0", "1", "2"),
@@ -478,7 +478,7 @@ KNOBS = (
         "block.add_random",
         "whether requests feed the kernel's entropy pool",
         "queue/add_random",
-        harmless("the kernel has other sources of entropy"),
+        HARMLESS,
         neutral="0",
         is_limit=True,
     ),
@@ -486,7 +486,7 @@ KNOBS = (
         "block.rotational",
         "whether the lab's device reports itself as a rotating disk",
         "queue/rotational",
-        harmless("a hint for allocation and scheduling, without effect on the safety of data"),
+        HARMLESS,
         neutral="0",
         is_limit=True,
     ),
@@ -504,7 +504,7 @@ KNOBS = (
         "block.write_cache",
         "whether the kernel treats the lab's device as having a volatile write cache",
         "queue/write_cache",
-        harmless("the kernel flushes the device's cache where data must be on the disk"),
+        HARMLESS,
         neutral="write back",
         words=("write back", "write through"),
         is_limit=True,

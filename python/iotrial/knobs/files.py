@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from iotrial.errors import KnobError, UnsupportedLevel
-from iotrial.knobs.declaration import Consequence, Declaration, Scope, Stage, harmless, trade_off
+from iotrial.knobs.declaration import HARMLESS, Consequence, Declaration, Scope, Stage, trade_off
 from iotrial.knobs.knob import Knob, Requirement, RunContext, size_within
 from iotrial.study.model import Setting
 from iotrial.study.places import DISK_LABS
@@ -35,18 +35,17 @@ class FileMode(Knob):
     scope = Scope.FILES
     rank = 2
     open_levels = "0000 to 1777"
-    consequence = harmless("only the owner may change the files")
+    consequence = HARMLESS
     consequences: Mapping[str, Consequence] = {
         "writable by others": trade_off("every user of the machine may change the files"),
         "writable by the group": trade_off("the group may change the files"),
-        "writable by nobody": harmless("nobody may change the files, not even the owner; root still may"),
     }
 
     def consequence_of(self, setting: Setting) -> Consequence:
-        owner, group, others = (digit in "2367" for digit in setting.value.strip().zfill(3)[-3:])
+        _, group, others = (digit in "2367" for digit in setting.value.strip().zfill(3)[-3:])
         if others or group:
             return self.consequences["writable by others" if others else "writable by the group"]
-        return self.consequence if owner else self.consequences["writable by nobody"]
+        return self.consequence
 
     def parse(self, setting: Setting) -> str:
         if not OCTAL.fullmatch(setting.value):
@@ -83,7 +82,7 @@ class FileSize(Knob):
     scope = Scope.FILES
     rank = -3
     open_levels = "1 B to 4 GiB"
-    consequence = harmless("a property of the files, not a setting")
+    consequence = HARMLESS
 
     def parse(self, setting: Setting) -> str:
         return str(size_within(self.name, setting.value, 1, MAXIMUM_SIZE, self.open_levels))
@@ -115,7 +114,7 @@ class FileLink(Knob):
     stage = Stage.FILES
     scope = Scope.FILES
     rank = 1
-    consequence = harmless("another name for the same files")
+    consequence = HARMLESS
 
     LEVELS = ("regular", "symlink-absolute", "symlink-relative", "symlink-chain", "hardlink")
     CHAIN = 4
@@ -149,7 +148,7 @@ class FileAtimeState(Knob):
     stage = Stage.FILES
     scope = Scope.FILES
     rank = 3  # last: links and modes change ctime, which relatime compares with
-    consequence = harmless("only timestamps differ")
+    consequence = HARMLESS
 
     LEVELS = ("stale", "fresh", "day-old")
 
@@ -178,7 +177,7 @@ class FileRewritten(Knob):
     scope = Scope.FILES
     rank = 3
     open_levels = "0 % to 100 %"
-    consequence = harmless("only timestamps differ")
+    consequence = HARMLESS
 
     def parse(self, setting: Setting) -> str:
         found = PERCENT.fullmatch(setting.value)
@@ -229,11 +228,11 @@ class FileAttribute(Knob):
     scope = Scope.FILES
     rank = 2
     LEVELS = ("none", "no-atime", "sync", "journal-data")
-    consequence = harmless("no special attribute")
+    consequence = HARMLESS
     consequences: Mapping[str, Consequence] = {
         "sync": trade_off("every write waits for the disk"),
         "journal-data": trade_off("data are written twice: to the journal, then in place"),
-        "no-atime": harmless("access times are not updated"),
+        "no-atime": HARMLESS,
     }
 
     requirement = Requirement(root=True, labs=DISK_LABS, tools={"chattr": "e2fsprogs", "lsattr": "e2fsprogs"})
@@ -283,7 +282,7 @@ class FileFragmentation(Declaration):
     scope = Scope.FILES
     rank = -2  # after the size, before links: another name does not change the layout
     open_levels = "0 % to 99.99 %"
-    consequence = harmless("changes where the pieces of a file lie, not their contents")
+    consequence = HARMLESS
 
 
 class FileDefragment(Declaration):
@@ -296,9 +295,7 @@ class FileDefragment(Declaration):
     scope = Scope.FILES
     rank = -1
     LEVELS = ("untouched", "defragmented", "rewritten")
-    consequence = harmless(
-        "the tools move or copy whole files, and keep the old one until the new one is complete"
-    )
+    consequence = HARMLESS
 
 
 def _only(knob: str, counts: dict[str, int]) -> str:

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from iotrial.knobs.declaration import (
+    HARMLESS,
     Consequence,
     Declaration,
     Need,
     Scope,
     Stage,
     at_risk,
-    harmless,
     not_judged,
     trade_off,
 )
@@ -51,18 +51,18 @@ class MkfsOption(Declaration):
 
     #: by option, feature, or option with argument. Sources: mke2fs(8), ext4(5), mkfs.xfs(8), mkfs.btrfs(8)
     consequences: Mapping[str, Consequence] = {
-        "default": harmless("the default of mkfs"),
+        "default": HARMLESS,
         "-O ^has_journal": at_risk("without a journal a power cut may corrupt the whole file system"),
         "-O ^metadata_csum": at_risk(
             "metadata and journal have no checksums: corruption by a power cut or the disk goes undetected"
         ),
-        "-O": harmless("how metadata are kept; the journal and its checksums are as by default"),
+        "-O": HARMLESS,
         "-E num_backup_sb=0": at_risk("there is no second copy of the superblock to recover from"),
         "-E num_backup_sb=1": trade_off("there is only one copy of the superblock to recover from"),
         "-E lazy_itable_init=1": trade_off(
             "inode tables are written in the background after the first mount"
         ),
-        "-E": harmless("where metadata lie"),
+        "-E": HARMLESS,
         "-J": trade_off("a small journal makes writers wait for it, a large one takes longer to replay"),
         "-m crc=0": at_risk(
             "metadata have no checksums: corruption by a power cut or the disk goes undetected"
@@ -71,17 +71,17 @@ class MkfsOption(Declaration):
         "-m": trade_off(
             "how much of the disk is reserved for root: without it, a full disk stops system services"
         ),
-        "-m dup": harmless("metadata have two copies"),
-        "-m crc=1": harmless("metadata have checksums"),
+        "-m dup": HARMLESS,
+        "-m crc=1": HARMLESS,
         **dict.fromkeys(
             [f"-m {name}={value}" for name in ("finobt", "rmapbt", "reflink") for value in (0, 1)],
-            harmless("which metadata trees exist"),
+            HARMLESS,
         ),
         **dict.fromkeys(
             ("-b", "-I", "-i", "-G", "-l", "-d", "-n", "-M"),
-            harmless("sizes and layout, without effect on the safety of data"),
+            HARMLESS,
         ),
-        "--csum": harmless("all of these checksums detect corrupted data"),
+        "--csum": HARMLESS,
     }
 
     #: ext4 features that do not affect what survives a power cut
@@ -118,7 +118,7 @@ class FilesystemLog(Declaration):
     title = "where the file system keeps its log: in itself, or on a second device of the lab's own"
     stage = Stage.FORMAT
     scope = Scope.FILESYSTEM
-    consequence = harmless("the log is on the same device as the files")
+    consequence = HARMLESS
     consequences: Mapping[str, Consequence] = {
         "external": trade_off(
             "the file system cannot be mounted without its log: the failure of either device takes it down"
@@ -135,7 +135,7 @@ class MountAtime(Declaration):
     scope = Scope.FILESYSTEM
     LEVELS = ("strictatime", "relatime", "noatime", "nodiratime", "lazytime")
     candidates = ("relatime", "noatime")
-    consequence = harmless("how far programs can rely on access times")
+    consequence = HARMLESS
     consequences: Mapping[str, Consequence] = {
         "lazytime": trade_off("after a power cut timestamps may be up to a day old"),
     }
@@ -148,7 +148,7 @@ class MountReadonly(Declaration):
     title = "whether the file system is mounted read-only"
     stage = Stage.MOUNT
     scope = Scope.FILESYSTEM
-    consequence = harmless("nothing is written to a read-only file system")
+    consequence = HARMLESS
 
 
 class MountOption(Declaration):
@@ -213,60 +213,58 @@ class MountOption(Declaration):
 
     #: by option, or option with argument. Documentation/admin-guide/ext4.rst, admin-guide/xfs.rst, btrfs(5), mount(8)
     consequences: Mapping[str, Consequence] = {
-        "default": harmless("the default of mount"),
-        "auto_da_alloc": harmless(
-            "a file that was replaced without a sync is whole after a crash: the old or the new one"
-        ),
+        "default": HARMLESS,
+        "auto_da_alloc": HARMLESS,
         "noauto_da_alloc": at_risk(
             "a file that was replaced by rename or truncation without fsync may be empty after a power cut"
         ),
-        "barrier": harmless("the cache of the disk is flushed at every commit of the journal"),
+        "barrier": HARMLESS,
         "barrier=0": at_risk(_NO_BARRIER),
         "nobarrier": at_risk(_NO_BARRIER),
-        "block_validity": harmless("corrupted bitmaps are detected before metadata are overwritten"),
+        "block_validity": HARMLESS,
         "noblock_validity": trade_off("saves CPU time, but corrupted bitmaps are detected later"),
         "commit": trade_off(
             "a power cut may lose unsynced changes of that many seconds; the file system stays consistent"
         ),
         "data=journal": trade_off("all data are written twice: to the journal, then in place"),
-        "data=ordered": harmless("data are on the disk before the metadata that refer to them"),
+        "data=ordered": HARMLESS,
         "data=writeback": at_risk(
             "after a power cut, files written shortly before may contain old data, even of deleted files"
         ),
-        "delalloc": harmless("blocks are chosen when data are written back"),
-        "nodelalloc": harmless("blocks are chosen when data are written to the cache"),
+        "delalloc": HARMLESS,
+        "nodelalloc": HARMLESS,
         "discard": trade_off("every deletion is followed by discards; deleted data cannot be recovered"),
-        "nodiscard": harmless("the disk does not learn which blocks are free"),
-        "dioread_nolock": harmless("extents are converted when their data are on the disk"),
-        "dioread_lock": harmless("direct reads wait for writers"),
+        "nodiscard": HARMLESS,
+        "dioread_nolock": HARMLESS,
+        "dioread_lock": HARMLESS,
         "init_itable": trade_off("inode tables are written in the background after the mount"),
-        "noinit_itable": harmless("inode tables are initialised when needed, or at a later mount"),
+        "noinit_itable": HARMLESS,
         "inode_readahead_blks": trade_off("read-ahead takes memory and may read data that is never used"),
         "journal_async_commit": at_risk(
             "a commit does not wait for its data: after a power cut, files may contain old data"
         ),
-        "journal_checksum": harmless("a corrupted journal is detected at replay"),
+        "journal_checksum": HARMLESS,
         "nojournal_checksum": at_risk(
             "a journal corrupted by a power cut or the disk goes undetected, and is replayed into the file system"
         ),
         "journal_ioprio": trade_off("journal commits wait for other I/O, or delay it"),
         "lazytime": trade_off("after a power cut timestamps may be up to a day old"),
         "max_batch_time": trade_off("a sync may wait for others to be batched with it"),
-        "mb_optimize_scan": harmless("a different search for free blocks"),
+        "mb_optimize_scan": HARMLESS,
         "min_batch_time": trade_off("a sync waits for others to be batched with it"),
-        "stripe": harmless("a hint for allocation"),
+        "stripe": HARMLESS,
         "allocsize": trade_off("files that grow hold more space than they need until they are closed"),
-        "inode64": harmless("where inodes are placed"),
-        "inode32": harmless("where inodes are placed"),
-        "largeio": harmless("the I/O size that is recommended to programs"),
+        "inode64": HARMLESS,
+        "inode32": HARMLESS,
+        "largeio": HARMLESS,
         "logbsize": trade_off("log buffers take more memory"),
         "logbufs": trade_off("log buffers take more memory"),
-        "noalign": harmless("where data are placed"),
-        "swalloc": harmless("where data are placed"),
+        "noalign": HARMLESS,
+        "swalloc": HARMLESS,
         "autodefrag": trade_off("small writes cause larger ones, and shared extents are copied"),
         "compress": trade_off("written data are compressed by the CPU"),
         "compress-force": trade_off("written data are compressed by the CPU"),
-        "datacow": harmless("new data never overwrite old data in place"),
+        "datacow": HARMLESS,
         "nodatacow": at_risk(
             "data are overwritten in place and without checksums: a power cut may leave a half-written block "
             "undetected"
@@ -274,10 +272,10 @@ class MountOption(Declaration):
         "nodatasum": at_risk(
             "data have no checksums: corruption is neither detected nor repaired from another copy"
         ),
-        "ssd": harmless("where data are placed"),
-        "nossd": harmless("where data are placed"),
+        "ssd": HARMLESS,
+        "nossd": HARMLESS,
         "sync": trade_off("every write waits for the disk"),
-        "async": harmless("writes wait for the disk only where they are synced, as by default"),
+        "async": HARMLESS,
     }
 
     def consequence_of(self, setting: Setting) -> Consequence:
@@ -307,7 +305,7 @@ class FilesystemAge(Declaration):
     scope = Scope.FILESYSTEM
     rank = 1
     open_levels = "fresh, 1 % to 95 %"
-    consequence = harmless("the result of use, not a setting")
+    consequence = HARMLESS
 
 
 class FilesystemTrim(Declaration):
@@ -319,7 +317,7 @@ class FilesystemTrim(Declaration):
     stage = Stage.FILES
     scope = Scope.FILESYSTEM
     rank = 9  # after everything that creates or deletes files
-    consequence = harmless("nothing is discarded")
+    consequence = HARMLESS
     consequences: Mapping[str, Consequence] = {
         "fstrim": trade_off("deleted data cannot be recovered from the disk"),
     }

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from iotrial.knobs.declaration import (
+    HARMLESS,
     Consequence,
     Declaration,
     Need,
     Scope,
     Stage,
     at_risk,
-    harmless,
     not_judged,
     trade_off,
 )
@@ -36,7 +36,7 @@ class GuestMemory(Declaration):
     title = "memory of the guest, in addition to that of simulated disks"
     stage = Stage.MACHINE
     open_levels = "128 MiB to 64 GiB, whole MiB"
-    consequence = harmless("the size of a machine, without effect on the safety of data")
+    consequence = HARMLESS
 
 
 class GuestProcessors(Declaration):
@@ -46,7 +46,7 @@ class GuestProcessors(Declaration):
     title = "processors of the guest"
     stage = Stage.MACHINE
     open_levels = "1 to 64"
-    consequence = harmless("the size of a machine, without effect on the safety of data")
+    consequence = HARMLESS
 
 
 class GuestDiskInterface(Declaration):
@@ -57,7 +57,7 @@ class GuestDiskInterface(Declaration):
     stage = Stage.MACHINE
     scope = Scope.DEVICE
     LEVELS = ("virtio-blk", "virtio-scsi", "nvme", "sata", "ide")
-    consequence = harmless("it passes the guest's flushes on; the cache mode decides what they do")
+    consequence = HARMLESS
     #: source: nvme_do_write in QEMU's hw/nvme/ctrl.c does not look at the flag. With QEMU 7.2.22 a sync of a file on ext4
     #: flushed the host's disk once, on every other interface twice.
     consequences: Mapping[str, Consequence] = {
@@ -77,7 +77,7 @@ class GuestDiskCache(Declaration):
     scope = Scope.DEVICE
     LEVELS = ("none", "writeback", "writethrough", "directsync", "unsafe")
     #: sources: QEMU's manual (qemu-system-x86_64(1), -drive cache=) and docs/system/qemu-block-drivers.rst
-    consequence = harmless("the guest's flushes reach the host's disk")
+    consequence = HARMLESS
     consequences: Mapping[str, Consequence] = {
         "writeback": trade_off(
             "until the guest flushes, its writes may be only in the host's memory: in a power cut it loses more of them"

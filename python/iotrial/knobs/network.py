@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from iotrial.errors import KnobError, LabError, RequestError, UnsupportedLevel
-from iotrial.knobs.declaration import Consequence, Scope, Stage, at_risk, harmless, trade_off
+from iotrial.knobs.declaration import HARMLESS, Consequence, Scope, Stage, at_risk, trade_off
 from iotrial.knobs.knob import Knob, Requirement, RunContext, size_within, whole_number
 from iotrial.study.model import Setting
 from iotrial.study.places import GUESTS
@@ -61,7 +61,7 @@ class LinkRate(LinkKnob):
     name = "link.rate"
     title = "rate of the network between the two guests"
     open_levels = "1 Mbit/s to 100 Gbit/s"
-    consequence = harmless("the speed of the network")
+    consequence = HARMLESS
 
     def parse(self, setting: Setting) -> str:
         try:
@@ -89,7 +89,7 @@ class LinkMtu(LinkKnob):
     name = "link.mtu"
     title = "maximum packet size of the network (MTU)"
     open_levels = "576 to 9000"
-    consequence = harmless("the size of packets")
+    consequence = HARMLESS
     plain = "1500"
 
     def parse(self, setting: Setting) -> str:
@@ -155,7 +155,7 @@ class LinkOffload(LinkKnob):
         "checksums": {"rx": "on", "tx": "on", "sg": "on", "tso": "off", "gso": "off", "gro": "off"},
         "full": {"rx": "on", "tx": "on", "sg": "on", "tso": "on", "gso": "on", "gro": "on"},
     }
-    consequence = harmless("whether the card or the CPU computes and verifies checksums")
+    consequence = HARMLESS
     _SHOWN: ClassVar[Mapping[str, str]] = {
         "tx": "tx-checksumming",
         "tso": "tcp-segmentation-offload",
@@ -216,7 +216,7 @@ class NasProtocol(ShareKnob):
 
     name = "nas.protocol"
     title = "how the server's files or disk are reached: NFS 3 or 4.2, SMB, iSCSI, FTP"
-    consequence = harmless("a file that was closed is on the disk of the server")
+    consequence = HARMLESS
     consequences: Mapping[str, Consequence] = {
         "smb": trade_off(
             "closed but unsynced files may be only in the server's memory, and lost if it loses power"
@@ -249,7 +249,7 @@ class NasExport(ShareKnob):
 
     name = "nas.export"
     title = "whether the NFS server acknowledges a write when it is on disk (sync) or before (async)"
-    consequence = harmless("the server acknowledges writes when the data are on its disk")
+    consequence = HARMLESS
     consequences: Mapping[str, Consequence] = {
         "async": at_risk(
             "the server acknowledges writes before the data are on its disk: if it crashes or loses power, data "
@@ -266,7 +266,7 @@ class NasTransfer(ShareKnob):
     name = "nas.transfer"
     title = "maximum size of an NFS or SMB request (rsize and wsize)"
     open_levels = "default, or 4 KiB to 1 MiB, powers of two"
-    consequence = harmless("the size of requests")
+    consequence = HARMLESS
     about = "transfer"
 
     def parse(self, setting: Setting) -> str:
@@ -294,7 +294,7 @@ class NasThreads(ShareKnob):
     name = "nas.threads"
     title = "threads of the NFS server"
     open_levels = "1 to 256"
-    consequence = harmless("how many requests are served concurrently")
+    consequence = HARMLESS
     about = "threads"
 
     def parse(self, setting: Setting) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from iotrial.errors import KnobError, UnknownName, UnsupportedLevel
-from iotrial.knobs.declaration import Consequence, Need, Stage, harmless, trade_off
+from iotrial.knobs.declaration import HARMLESS, Consequence, Need, Stage, trade_off
 from iotrial.knobs.kernel_file import KernelFileKnob, foreign
 from iotrial.knobs.knob import Requirement, RunContext, TakenError, Undone, whole_number
 from iotrial.study.model import Setting
@@ -159,7 +159,7 @@ class Sysctl(SysctlKnob):
             "timestamps of a lazytime mount stay only in memory for that long, and are lost in a power cut"
         ),
         "vm.nr_hugepages": trade_off("memory that is reserved for huge pages is not available to others"),
-        "vm.stat_interval": harmless("memory statistics are updated less or more often"),
+        "vm.stat_interval": HARMLESS,
         "fs.xfs.xfssyncd_centisecs": trade_off(
             "the larger the value, the more unsynced metadata changes are lost in a power cut"
         ),
@@ -266,7 +266,7 @@ class GuestSysctl(SysctlKnob):
     name = "guest.sysctl"
     title = "a sysctl of the guest with the disks: free memory reserve, network buffers"
     open_levels = "whole numbers in the range of the key; three of them for net.ipv4.tcp_rmem and tcp_wmem"
-    consequence = harmless("network buffers and options, without effect on the safety of data")
+    consequence = HARMLESS
 
     #: key: how many numbers, and the minimum and maximum of each
     ALLOWED: ClassVar[Mapping[str, tuple[int, int, int]]] = {

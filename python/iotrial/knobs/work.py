@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from iotrial.errors import KnobError, RequestError, TargetError, UnsupportedLevel
-from iotrial.knobs.declaration import Consequence, Scope, Stage, at_risk, harmless, not_judged, trade_off
+from iotrial.knobs.declaration import HARMLESS, Consequence, Scope, Stage, at_risk, not_judged, trade_off
 from iotrial.knobs.knob import Knob, Requirement, RunContext, WorkDraft, one_of, size_within, whole_number
 from iotrial.study.model import CACHE_STATES, Setting
 from iotrial.study.places import CACHE_NEEDS_ROOT, CACHE_STATES_OF, EVERYWHERE
@@ -180,9 +180,9 @@ class WorkOption(NamedValue):
                 "block", "block_size", "buffer_dump", "clients", "count", "data", "delay", "direct", "load", "operations",
                 "order", "position", "rows", "truncate", "volume",
             ),
-            harmless("what the work does and how much, not a setting to keep"),
+            HARMLESS,
         ),
-        "durable=true": harmless("a committed transaction is on the disk"),
+        "durable=true": HARMLESS,
         # SQLite: synchronous = OFF; MariaDB: innodb_flush_log_at_trx_commit = 2; PostgreSQL: synchronous_commit = off
         "durable=false": at_risk(
             "committed transactions may be lost in a power cut; SQLite may lose the whole database, MariaDB and "
@@ -191,7 +191,7 @@ class WorkOption(NamedValue):
         # https://www.sqlite.org/pragma.html, innodb_flush_log_at_trx_commit, synchronous_commit and fsync of PostgreSQL
         **dict.fromkeys(
             ("commit=full", "commit=extra", "commit=1", "commit=on"),
-            harmless("a committed transaction is on the disk"),
+            HARMLESS,
         ),
         "commit=normal": at_risk(
             "with a write-ahead log, committed transactions may be lost in a power cut; the database stays consistent"
@@ -207,7 +207,7 @@ class WorkOption(NamedValue):
         "commit=no-fsync": at_risk("nothing is ever flushed: a power cut may corrupt the whole database"),
         **dict.fromkeys(
             ("journal=delete", "journal=truncate", "journal=persist", "journal=wal"),
-            harmless("a transaction that a power cut interrupts is undone"),
+            HARMLESS,
         ),
         **dict.fromkeys(
             ("journal=memory", "journal=off"),
@@ -240,7 +240,7 @@ class ProcessUser(Knob):
     title = "user who does the work: self, root, or unprivileged (the user nobody)"
     stage = Stage.WORK
     LEVELS = ("self", "root", "unprivileged")
-    consequence = harmless("the same work by another user")
+    consequence = HARMLESS
 
     def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=setting.value != "self", labs=EVERYWHERE)
@@ -259,7 +259,7 @@ class CacheState(Knob):
     title = "what is cached before the timed part"
     stage = Stage.CACHE
     scope = Scope.FILES
-    consequence = harmless("affects only how warm the caches are at the start of a run")
+    consequence = HARMLESS
 
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, CACHE_STATES)
@@ -447,7 +447,7 @@ class MatrixFileSize(MatrixSize):
     title = "file size of a matrix workload, a multiple of its record size"
     stage = Stage.WORK
     open_levels = "8 B to 1 TiB"
-    consequence = harmless("a size of the work")
+    consequence = HARMLESS
 
     of = "file_size"
     largest = LARGEST_FILE
@@ -460,7 +460,7 @@ class MatrixRecordSize(MatrixSize):
     title = "record size of a matrix workload: what each call reads or writes"
     stage = Stage.WORK
     open_levels = "8 B to 1 GiB"
-    consequence = harmless("a size of the work")
+    consequence = HARMLESS
 
     of = "record_size"
     largest = LARGEST_RECORD

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ from iotrial.audits.importers.contract import (
 )
 from iotrial.errors import RequestError
 from iotrial.library.display import Card, html
-from iotrial.library.table import Column, Table, copied, fields
+from iotrial.library.table import Column, Table, fields
 from iotrial.report.audit import sentences
 from iotrial.report.audit.blocks import audit_markdown, audit_text
 from iotrial.report.audit.jsonaudit import audit_json
@@ -35,28 +34,10 @@ Numbers = Sequence[float]
 VALUE = "value"
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """A group compared with the reference under one condition, from ``n`` and ``n_reference`` values.
-
-    ``ratio`` is a ratio of geometric means, ``low`` and ``high`` its t interval on logarithms, with alpha
-    shared by all comparisons of the response. The interval assumes that the values are independent of each
-    other and of time; ``standing`` says in words how far that can be relied on, ``reasons`` what speaks
-    against it.
-    """
-
-    group: str
-    reference: str
-    response: str
-    unit: str
-    condition: Mapping[str, str]
-    n: int
-    n_reference: int
-    ratio: float | None
-    low: float | None
-    high: float | None
-    standing: str
-    reasons: tuple[str, ...]
+#: A group compared with the reference under one condition. ``ratio`` is a ratio of geometric means, ``low`` and ``high`` its
+#: t interval on logarithms, with alpha shared by all comparisons of the response. The interval assumes that the values are
+#: independent of each other and of time; ``standing`` and ``reasons`` say how far that can be relied on.
+Comparison = model.AuditedPair
 
 
 class Comparisons(Table[Comparison]):
@@ -66,12 +47,12 @@ class Comparisons(Table[Comparison]):
     heads = ("response, condition", "group : reference", "n", "ratio [interval]", "shows")
 
     def _cells(self, row: Comparison) -> tuple[str, ...]:
-        at = ", ".join((row.response, *(f"{name} {label}" for name, label in row.condition.items())))
+        at = ", ".join((row.response, *(f"{name} {label}" for name, label in row.place.items())))
         n = f"{row.n}" if row.n == row.n_reference else f"{row.n}, {row.n_reference}"
         numbers = "–" if row.ratio is None else format_ratio(row.ratio)
         if row.low is not None and row.high is not None:
             numbers += f" [{format_ratio(row.low)}, {format_ratio(row.high)}]"
-        shows = f"{row.standing} ({'; '.join(row.reasons)})" if row.reasons else row.standing
+        shows = f"{_shows(row)} ({_reasons(row)})" if row.reasons else _shows(row)
         return at, f"{row.group} : {row.reference}", n, numbers, shows
 
     def _columns(self) -> list[Column[Comparison]]:
@@ -79,10 +60,18 @@ class Comparisons(Table[Comparison]):
             *fields("label", "group", "reference", "response", "unit"),
             *fields("count", "n", "n_reference"),
             *fields("number", "ratio", "low", "high"),
-            Column("standing", "label", lambda one: one.standing),
-            Column("reasons", "text", lambda one: "; ".join(one.reasons)),
+            Column("standing", "label", _shows),
+            Column("reasons", "text", _reasons),
         ]
-        return self._with_conditions(fixed, at=4)
+        return self._with_conditions(fixed, at=4, of="place")
+
+
+def _shows(row: Comparison) -> str:
+    return sentences.SHOWS[row.standing]
+
+
+def _reasons(row: Comparison) -> str:
+    return "; ".join(sentences.REASONS[reason] for reason in row.reasons)
 
 
 class Audit:
@@ -106,7 +95,7 @@ class Audit:
     def comparisons(self) -> Comparisons:
         """All groups compared with the reference."""
         facts: dict[str, object] = {"alpha": self._found.alpha, "margin": self._found.margin}
-        return Comparisons(map(_comparison, self._found.comparisons), facts)
+        return Comparisons(self._found.comparisons, facts)
 
     @property
     def findings(self) -> tuple[str, ...]:
@@ -245,16 +234,3 @@ def _step(numbers: Iterable[float]) -> float | None:
 def _digits(number: float) -> str:
     """Return the digits that a number needs: 1.0 may as well have been measured in whole seconds as 1."""
     return repr(float(number)).removesuffix(".0")
-
-
-def _comparison(one: model.AuditedPair) -> Comparison:
-    series = {"series": one.series} if one.series else {}
-    return copied(
-        Comparison,
-        one,
-        condition={**one.condition, **series},
-        low=one.shared.low,
-        high=one.shared.high,
-        standing=sentences.SHOWS[one.standing],
-        reasons=tuple(sentences.REASONS[reason] for reason in one.reasons),
-    )

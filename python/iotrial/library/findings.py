@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from iotrial.library.table import Column, Table, copied, fields
 from iotrial.report.claims import HeldClaim
-from iotrial.report.evidence import EvidenceRow
+from iotrial.report.evidence import EvidenceRow, Median
 from iotrial.report.metrics import words_of
 from iotrial.report.phrases import amount
 
@@ -32,8 +32,8 @@ class Claims(Table[Claim]):
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence(Median):
     """One metric under one treatment and condition: its median in ``unit`` over the ``runs`` that count, and the quartiles.
 
     ``reference_median`` is the median under the reference treatment (the old value; None if it has none).
@@ -42,21 +42,19 @@ class Evidence:
     Exploratory: no verdict.
     """
 
-    metric: str
-    words: str
-    treatment: str
     condition: Mapping[str, str]
     workload: str
-    unit: str
-    median: float
-    low: float
-    high: float
-    runs: int
-    is_response: bool
-    is_reference: bool
-    moved: str | None
-    e_value: float
     reference_median: float | None
+
+    @property
+    def words(self) -> str:
+        """The metric in words."""
+        return words_of(self.metric)
+
+    @property
+    def median(self) -> float:
+        """The median: ``value``."""
+        return self.value
 
 
 def evidence_of(rows: Iterable[EvidenceRow]) -> Iterator[Evidence]:
@@ -67,10 +65,8 @@ def evidence_of(rows: Iterable[EvidenceRow]) -> Iterator[Evidence]:
         yield copied(
             Evidence,
             row,
-            words=words_of(row.metric),
             condition=dict(row.condition.levels),
             workload=row.condition.workload,
-            median=row.value,
             reference_median=before.get((row.condition.key, row.metric, row.group)),
         )
 

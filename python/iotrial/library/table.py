@@ -159,11 +159,13 @@ class Table(Sequence[Row], Displayed):
     def _cells(self, row: Row) -> tuple[str, ...]:
         raise NotImplementedError
 
-    def _with_conditions(self, fixed: Sequence[Column[Row]], at: int) -> list[Column[Row]]:
-        """Return these columns, with one for each factor in the rows' ``condition`` inserted at position ``at``."""
-        of: Callable[[Any], Mapping[str, str]] = attrgetter("condition")
+    def _with_conditions(
+        self, fixed: Sequence[Column[Row]], at: int, of: str = "condition"
+    ) -> list[Column[Row]]:
+        """Return these columns, with one for each factor in the rows' attribute ``of`` inserted at position ``at``."""
+        levels_of: Callable[[Any], Mapping[str, str]] = attrgetter(of)
         taken = {column.name for column in fixed}
-        levels = levels_columns("condition", names_in(map(of, self)), taken, of, self._orders)
+        levels = levels_columns("condition", names_in(map(levels_of, self)), taken, levels_of, self._orders)
         return [*fixed[:at], *levels, *fixed[at:]]
 
     def _of(self, rows: Iterable[Row]) -> Self:

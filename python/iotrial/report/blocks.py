@@ -43,7 +43,8 @@ class Words:
     """Text with a role.
 
     ``tone`` names a colour ("faster", "invalid", "risk", "dim" ...). HTML puts a frame around a ``badge`` and puts
-    ``small`` text on its own line. ``view`` says where the text is shown.
+    ``small`` text on its own line. ``view`` says where the text is shown. ``brief`` takes its place in a terminal where the
+    rows of a table are too long.
     """
 
     text: str
@@ -51,6 +52,7 @@ class Words:
     badge: bool = False
     small: bool = False
     view: View = View.ALL
+    brief: str = ""
 
 
 #: the content of one table cell
@@ -110,7 +112,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table, with ``note`` below it.
+    """A table, with ``note`` below it, or ``brief`` where its cells are shown briefly.
 
     ``noun`` is the name of its rows when some are omitted. ``whole``: a group is kept or omitted as a unit, and
     ``noun`` counts groups. ``most`` is the most rows in text (0: as the renderer allows).
@@ -124,6 +126,7 @@ class Table:
     whole: bool = False
     most: int = 0
     view: View = View.ALL
+    brief: str | None = None
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -210,13 +213,11 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A published claim.
+    """A published claim, for a page.
 
-    ``here`` holds the findings: numbers, condition, and the outcome if it differs by condition. ``sentence`` says all
-    of it as text.
+    ``here`` holds the findings: numbers, condition, and the outcome if it differs by condition.
     """
 
-    sentence: str
     text: str
     source: str
     outcome: str
@@ -225,7 +226,7 @@ class Claim:
     here: tuple[tuple[str, str, Words | None], ...]
     why: str = ""
     note: str = ""
-    view: View = View.LONG
+    view: View = View.PAGE
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,11 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import takewhile
 from math import inf, log, log1p
+from typing import Annotated
+
+from msgspec import Meta
 
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.evidence import EvidenceRow
@@ -297,7 +301,6 @@ class HeldClaim:
     """A published number compared with the nearest measured effect.
 
     ``published`` and ``here`` are words; ``ratio``, ``low`` and ``high`` are what was measured, in the claim's direction.
-    ``modelled``: a disk of its runs is a model.
     """
 
     claim: Claim
@@ -310,7 +313,9 @@ class HeldClaim:
     why: str
     published: str
     here: str
-    modelled: bool = False
+    modelled: Annotated[bool, Meta(description="Whether a disk of the runs is a model of such a disk.")] = (
+        False
+    )
 
     @property
     def text(self) -> str:
@@ -383,24 +388,59 @@ class ClaimGroup:
         return f"{quoted_claim(self.claim)}: {found}.{numbers}"
 
 
-def cannot_say_in_brief(groups: Sequence[ClaimGroup]) -> list[str]:
-    """Return a text for each source whose claims the trial cannot judge, with the claims by reason.
+def in_brief(groups: Sequence[ClaimGroup]) -> Iterator[str]:
+    """Yield the claims as texts: those with the same answer, for the same reason, in one.
 
-    Claims on what the trial did not run are counted, not quoted.
+    Claims on what the trial did not run are counted, not quoted; of others that it cannot judge, those of one source share a
+    text.
     """
-    sources: dict[str, dict[str, list[str]]] = {}
+    alike: dict[object, list[ClaimGroup]] = {}
     for group in groups:
         if not group.not_run:
-            quoted = quoted_claim(group.claim, source=False)
-            sources.setdefault(group.claim.source, {}).setdefault(group.held[0].why, []).append(quoted)
-    found = []
-    for source, reasons in sources.items():
-        texts = [f"{joined(dict.fromkeys(quoted))}: cannot say, {why}." for why, quoted in reasons.items()]
-        found.append(" ".join([f"{escape(source)}:"] * bool(source) + texts))
+            first = group.held[0]
+            one = len(group.held) == 1
+            where = first.condition.key if first.condition is not None else ""
+            answer = (first.outcome, first.why, where, first.here, _pair(first.claim) * bool(first.figures))
+            alike.setdefault(answer if one else id(group), []).append(group)
+    unjudged: dict[str, list[str]] = {}
+    for members in alike.values():
+        first = members[0].held[0]
+        sources = [one.claim.source for one in members]
+        if first.here == NOT_COMPARABLE and len(set(sources)) == 1:
+            quoted = joined(dict.fromkeys(quoted_claim(one.claim, source=False) for one in members))
+            unjudged.setdefault(sources[0], []).append(f"{quoted}: {first.outcome.value}, {first.why}.")
+        elif len(members) == 1:
+            yield members[0].sentence
+        else:
+            yield _alike(members)
+    for source, texts in unjudged.items():
+        yield " ".join([f"{escape(source)}:"] * bool(source) + texts)
     if number := sum(group.not_run for group in groups):
         noun = counted(number, "published claim")
-        found.append(f"{noun}: cannot say, about levels, conditions or work that this trial did not run.")
-    return found
+        yield f"{noun}: cannot say, about levels, conditions or work that this trial did not run."
+
+
+def _alike(groups: Sequence[ClaimGroup]) -> str:
+    """Return one text for claims with the same answer; what the names of their sources begin with is said once."""
+    first = groups[0].held[0]
+    sources = [escape(one.claim.source).split(", ") for one in groups]
+    shared = [
+        parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*sources, strict=False))
+    ]
+    quoted = []
+    for group, source in zip(groups, sources, strict=True):
+        ratio = (
+            "" if first.here == NOT_COMPARABLE or group.claim.ratio is None else f"{group.claim.ratio:.3g}"
+        )
+        rest = ", ".join(filter(None, (ratio, *source[len(shared) :])))
+        quoted.append(quoted_claim(group.claim, source=False) + (f" ({rest})" if rest else ""))
+    here = ""
+    if first.here != NOT_COMPARABLE:
+        behind = first.condition.behind if first.condition is not None else ""
+        here = f" Here{behind}{on_model(first)}: {first.here} ({_pair(first.claim)})."
+    claims = counted(len(groups), "published claim")
+    where = f"{', '.join(shared)}: " if any(shared) else ""
+    return f"{claims}: {first.outcome.value}, {first.why}.{here} {where}{joined(dict.fromkeys(quoted))}."
 
 
 def quoted_claim(claim: Claim, *, source: bool = True) -> str:

@@ -29,7 +29,7 @@ from iotrial.report.comparison import (
     details,
     headline,
 )
-from iotrial.stats.model import Conclusion, Finding, Verdict
+from iotrial.stats.model import Conclusion, Effect, Finding, Verdict
 
 Mark = Annotated[str, Meta(pattern="^[A-Z]+$")]
 
@@ -85,20 +85,20 @@ class TrialsApart(JsonObject, frozen=True):
     high: Mark
 
 
+@has_fields_of(
+    Effect,
+    only=("low", "high", "verdict", "detectably", "reason", "family_alpha", "blocks", "failures"),
+)
 class TrialCell(JsonObject, frozen=True, kw_only=True):
     """The result of one trial for one comparison."""
 
     ratio: Size = UNSET
     difference: Size = UNSET
-    low: float | None
-    high: float | None
     gain: Gain | None
     verdict: Annotated[Verdict | None, Meta(description="At alpha / k; null where the trial is invalid.")]
     conclusion: Annotated[
         Conclusion | None, Meta(description="As in report.schema.json; null where the trial is invalid.")
     ]
-    detectably: str | None
-    reason: str | None
     counts: Annotated[
         bool,
         Meta(
@@ -106,9 +106,6 @@ class TrialCell(JsonObject, frozen=True, kw_only=True):
             "covers all runs, and is of an effect that did not change."
         ),
     ]
-    family_alpha: float
-    blocks: int
-    failures: int
 
 
 @has_fields_of(Finding)

@@ -41,7 +41,4 @@ def _change(diagnostic: Diagnostic) -> str | None:
 def _modes(value: float | None) -> str | None:
     if value is None or value <= _TWO_MODES:
         return None
-    return (
-        f"values may fall in two clusters ({value:.2f}, above 0.56); look at the distributions before "
-        f"relying on a single number"
-    )
+    return "values may fall in two clusters; look at the distributions before relying on a single number"

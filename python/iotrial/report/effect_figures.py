@@ -6,6 +6,7 @@ Also the figures of a study of several factors: half-normal plot, main effects, 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,13 +14,13 @@ from iotrial.design.lenth import half_normal_quantiles, lenth_pse
 from iotrial.report.document import Document
 from iotrial.report.factorial_charts import MOST_BARS, Line, Point, half_normal, interaction, main_effects
 from iotrial.report.figure import Figure, Row, headed, stem
-from iotrial.report.findings import is_screen, strength, width
+from iotrial.report.findings import is_screen, strength
 from iotrial.report.interactions import Adjusted, is_interaction, pair_of
 from iotrial.report.interval_charts import MOST_ROWS, forest
-from iotrial.report.notation import capitalised, counted, joined, percent, plain
-from iotrial.report.phrases import interval, label, level_name, null_value, spoken
+from iotrial.report.notation import capitalised, joined, percent, plain
+from iotrial.report.phrases import interval, level_name, spoken
 from iotrial.report.rows import EffectRow
-from iotrial.stats.model import QUIET, Conclusion, Verdict
+from iotrial.stats.model import QUIET, Conclusion
 from iotrial.study.model import Scale
 from iotrial.terminal import escape
 
@@ -100,68 +101,13 @@ def row_of(row: EffectRow, *, valid: bool) -> Row:
 
 
 def seen(rows: Sequence[EffectRow], *, valid: bool) -> str:
-    """E.g. "Mode 0444 lies right of 0777 (slower) in all 4 conditions; the widest interval is that of cache cold: …"."""
+    """Return the verdicts that a figure shows: "3 slower and 1 undecided."; of one effect its interval."""
     if not valid:
-        return f"The trial is invalid: of {counted(len(rows), 'interval')} none is a verdict{_widest(rows)}."
-    text = _by_pair(rows) or _counted(rows)
-    return f"{capitalised(text)}{_widest(rows)}."
-
-
-def _by_pair(rows: Sequence[EffectRow]) -> str:
-    """Describe rows that compare one level with one reference if all verdicts agree, else return ""."""
-    first = rows[0].effect
-    same = {(r.effect.factor, r.effect.level, r.effect.response, r.effect.conclusion.words) for r in rows}
-    places = {_place(row) for row in rows}
-    if len(same) > 1 or len(places) > 1 or is_interaction(first):
-        return ""
-    name, reference = level_name(first), label(first.reference)
-    where = f" in {'both' if len(rows) == 2 else f'all {len(rows):,}'} conditions" if len(rows) > 1 else ""
-    if first.verdict is Verdict.INCONCLUSIVE:
-        return f"Undecided whether {name} is left or right of {reference}{where}"
-    if first.verdict is Verdict.EQUIVALENT:
-        return f"{name} is equal to {reference} within the margin (equivalent){where}"
-    return f"{name} lies {places.pop()} of {reference} ({rows[0].verdict}){where}"
-
-
-def _place(row: EffectRow) -> str:
-    """Return "left" or "right" of no effect if the verdict has a direction, else ""."""
-    effect = row.effect
-    if effect.verdict in QUIET or effect.value is None:
-        return ""
-    return "left" if effect.value < null_value(effect) else "right"
-
-
-def _counted(rows: Sequence[EffectRow]) -> str:
-    null = f"{null_value(rows[0].effect):g}"
-    groups: dict[str, int] = {}
-    for row in rows:
-        side = _place(row)
-        open_one = row.effect.verdict is Verdict.INCONCLUSIVE
-        words = "undecided" if open_one else f"{side} of {null} ({row.verdict})" if side else row.verdict
-        groups[words] = groups.get(words, 0) + 1
-    largest = sorted(groups.items(), key=lambda group: -group[1])
-    if len(largest) == 1 and len(rows) > 1:
-        return f"{'Both' if len(rows) == 2 else f'All {len(rows):,}'} intervals are {largest[0][0]}"
+        return "The trial is invalid: no interval is a verdict."
     if len(rows) == 1:
-        return f"The interval is {largest[0][0]}"
-    return f"Intervals: {joined(f'{number:,} {words}' for words, number in largest)}"
-
-
-def _widest(rows: Sequence[EffectRow]) -> str:
-    """Describe the widest interval, which says least."""
-    if len(rows) < 2:
-        return f": {interval(rows[0].effect)}"
-    unbounded = sum(math.isinf(width(row.effect)) for row in rows)
-    if unbounded:
-        return f"; {unbounded:,} {'has' if unbounded == 1 else 'have'} an open end"
-    widest = max(rows, key=lambda row: width(row.effect))
-    parts = (
-        (widest.comparison, len({row.comparison for row in rows})),
-        (spoken(widest.effect.response), len({row.effect.response for row in rows})),
-        (widest.condition.text, len({row.condition.key for row in rows})),
-    )
-    name = ", ".join(text for text, different in parts if different > 1) or widest.comparison
-    return f"; the widest interval is that of {name}: {interval(widest.effect)}"
+        return f"{capitalised(rows[0].comparison)}: {interval(rows[0].effect)}, {rows[0].verdict}."
+    words = Counter("undecided" if row.effect.conclusion.open else row.verdict for row in rows)
+    return f"{joined(f'{number:,} {word}' for word, number in words.most_common())}."
 
 
 def _reading(rows: Sequence[EffectRow], *, margin: float, most: int) -> str:

@@ -192,12 +192,11 @@ ByArm = Mapping[str, Measured]
 
 
 @dataclass(frozen=True, slots=True)
-class EvidenceRow:
-    """One median, with its quartiles ``low`` and ``high``. ``group``: rows that share a reference (a factor, if rows are
-    levels)."""
+class Median:
+    """One median of one treatment, with its quartiles ``low`` and ``high``. ``group``: rows that share a reference (a factor,
+    if rows are levels)."""
 
     treatment: str
-    condition: ConditionText
     metric: Annotated[
         str,
         Meta(
@@ -231,6 +230,13 @@ class EvidenceRow:
     ] = 1.0
     group: str = ""
     mean: float = math.nan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvidenceRow(Median):
+    """A median, and the condition in which it was measured."""
+
+    condition: ConditionText
 
 
 @dataclass(frozen=True, slots=True)
@@ -509,7 +515,6 @@ def _rows(
         low, middle, high = np.quantile(numbers, (0.25, 0.5, 0.75))
         yield EvidenceRow(
             arm,
-            condition,
             metric,
             unit,
             float(middle),
@@ -519,6 +524,7 @@ def _rows(
             is_response,
             arm == reference,
             mean=float(numbers.mean()),
+            condition=condition,
         )
 
 
@@ -650,7 +656,6 @@ def _of_factor(
         rows.append(
             EvidenceRow(
                 name,
-                condition,
                 metric,
                 unit,
                 float(of_level.mean()),
@@ -660,6 +665,7 @@ def _of_factor(
                 is_response,
                 label == factor.reference,
                 group=factor.name,
+                condition=condition,
             )
         )
     return rows, contrasts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from iotrial.report.blocks import (
     Block,
@@ -43,6 +44,8 @@ _ENERGY = "energy"
 _MOST_CHANGES = 8
 #: most conditions with a list of requests
 _MOST_CONDITIONS = 3
+#: most arms whose requests are listed
+_MOST_ARMS = 4
 #: singular and plural
 _KINDS = {
     "read": ("read", "reads"),
@@ -106,6 +109,8 @@ def _requests(document: Document) -> Iterator[str]:
         for arm, rows in by_treatment.items():
             arms.setdefault(_requested(rows), []).append(escape(arm))
         texts = [f"{joined(names)} {requested}" for requested, names in arms.items()]
+        if (more := len(texts) - _MOST_ARMS) > 0:
+            texts[_MOST_ARMS:] = [f"{counted(more, 'more arm')} (--json)"]
         where = f"{condition}: " if len(conditions) > 1 else ""
         checks = ", all with the checks after the work" if with_checks(document.data.requests) else ""
         yield f"{where}{'; '.join(texts)}{checks}"
@@ -131,9 +136,7 @@ def evidence_section(document: Document) -> Iterator[Section]:
     if not by_level and (document.data.calls or document.data.requests):
         lede += _ACCOUNTED
     changes = list(_changes(document).values())
-    blocks: list[Block] = [_changed(document, changes[:_MOST_CHANGES])] if changes else []
-    if (left := len(changes) - _MOST_CHANGES) > 0:
-        blocks.append(Note(f"and {counted(left, 'more change')} (--json)", tone="dim", view=View.FULL))
+    blocks: list[Block] = [_changed(document, changes, most=_MOST_CHANGES)] if changes else []
     if not changes:
         blocks.append(Note("No change was shown."))
     blocks += [Note(f"{capitalised(escape(why))}.", view=View.PAGE) for why in document.data.not_accounted]
@@ -175,16 +178,23 @@ def _median(by_arm: Mapping[str, EvidenceRow], arm: str) -> Cell:
 
 
 def _marked(row: EvidenceRow, way: str, reference: float | None) -> Words:
-    return Words(f"{'▲' if way == 'up' else '▼'} {amount(row.value, row.unit, relative_to=reference)}", way)
+    mark = "▲" if way == "up" else "▼"
+    text = f"{mark} {amount(row.value, row.unit, relative_to=reference)}"
+    return Words(text, way, brief=f"{mark} {amount(row.value, row.unit)}")
 
 
-def _changed(document: Document, changes: Iterable[Sequence[EvidenceRow]]) -> Table:
-    """Build a table of changes: the values at the reference and at the setting, where the change is clearest."""
+def _changed(document: Document, changes: Iterable[Sequence[EvidenceRow]], most: int | None = None) -> Table:
+    """Build a table of changes: the values at the reference and at the setting, where the change is clearest.
+
+    Settings with the same values share a row. What a row has in common with the one above it is not repeated.
+    """
     before = {
         (row.condition.key, row.metric, row.group): row for row in document.evidence if row.is_reference
     }
     several = len({row.condition.key for row in document.evidence}) > 1
-    rows: list[tuple[Cell, ...]] = []
+    names = {tuple(name for name, _ in row.condition.parts) for row in document.evidence}
+    named = ", ".join(names.pop()) if len(names) == 1 else ""
+    alike: dict[tuple[Cell, ...], list[str]] = {}
     for found in changes:
         row = max(found, key=lambda one: one.e_value)
         reference = before.get((row.condition.key, row.metric, row.group))
@@ -192,8 +202,25 @@ def _changed(document: Document, changes: Iterable[Sequence[EvidenceRow]]) -> Ta
             ("–", None) if reference is None else (amount(reference.value, reference.unit), reference.value)
         )
         more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-        place = (f"{row.condition.text}{more}",) * several
+        where = ", ".join(label for _, label in row.condition.parts) if named else row.condition.text
+        place = (f"{where}{more}",) * several
         new = _marked(row, row.moved or "", known)
-        rows.append((words_of(row.metric), escape(row.treatment), *place, old, new))
-    columns = ("~metric", "~setting", *("~condition",) * several, ">at the reference", ">at the setting")
-    return table(columns, rows)
+        alike.setdefault((words_of(row.metric), *place, old, new), []).append(escape(row.treatment))
+    rows: list[tuple[Cell, ...]] = []
+    above: tuple[Cell, ...] = ()
+    for (*head, before_it, after_it), settings in list(alike.items())[:most]:
+        metric, *places = (
+            "" if above[: n + 1] == tuple(head[: n + 1]) else one for n, one in enumerate(head)
+        )
+        rows.append((metric, joined(settings), *places, before_it, after_it))
+        above = tuple(head)
+    left = sum(map(len, list(alike.values())[len(rows) :]))
+    columns = (
+        "~metric",
+        "~setting",
+        *(f"~{named or 'condition'}",) * several,
+        ">at the reference",
+        ">at the setting",
+    )
+    note = f"and {counted(left, 'more change')} (--json)" if left else ""
+    return replace(table(columns, rows, note=note), brief=note)

@@ -23,6 +23,8 @@ from iotrial.workloads.past import AtimeWork
 
 Texts = tuple[str, ...]
 _LEDE = "What the kernel reported, one row per name. Conditions with identical tables share one."
+#: names of a row that text lists
+_MOST_NAMES = 20
 _Found = dict[str, dict[str, Counter[str]]]  # by name and arm
 
 
@@ -146,8 +148,11 @@ def _blocks(tables: Sequence[FactTable]) -> Iterator[Block]:
     for facts, grouped_names in zip(tables, fact_tables(tables), strict=True):
         yield grouped_names
         yield _block(facts, facts.rows, view=View.PAGE)
-    alike = dict.fromkeys(row.names for facts in tables for row in facts.groups if len(row.names) > 1)
-    for first, *more in alike:
+    alike = dict.fromkeys(row.names for facts in tables for row in facts.groups)
+    rest = {_rest(facts.groups) for facts in tables}
+    if any(rest):
+        yield Note("--json names the others.", view=View.FULL)
+    for first, *more in (names for names in alike if len(names) > 1 and names not in rest):
         yield Note(", ".join(more), f"{first} and {len(more)} more", view=View.FULL)
 
 
@@ -157,12 +162,20 @@ def fact_tables(tables: Sequence[FactTable]) -> Iterator[Table]:
         yield _block(facts, facts.groups, view=View.TEXT)
 
 
+def _rest(rows: Sequence[FactRow]) -> Texts:
+    """Return the names of the largest row if it has so many that text does not list them; else nothing."""
+    largest = max((row.names for row in rows), key=len, default=())
+    return largest if len(rows) > 1 and len(largest) > _MOST_NAMES else ()
+
+
 def _block(facts: FactTable, rows: Sequence[FactRow], *, view: View) -> Table:
     """Build one table; a row is labelled with the first of its names."""
     made: list[tuple[Cell, ...]] = []
+    rest = _rest(rows)
     for row in rows:
         more = len(row.names) - 1
         name = f"{row.names[0]} and {more} more" if more else row.names[0]
+        name = f"{more + 1} others" if row.names == rest else name
         made.append((name, *(Words(cell, "dim" if cell in ("no", "–") else "") for cell in row.cells)))
     columns = [Column("", wide=True), *(Column(name, wide=True) for name in facts.columns)]
     text = f"{capitalised(facts.certainty)}."

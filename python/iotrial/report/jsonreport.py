@@ -24,7 +24,7 @@ from iotrial.documents import (
     plain,
 )
 from iotrial.knobs.declaration import Consequence
-from iotrial.report.claims import HeldClaim, Outcome
+from iotrial.report.claims import HeldClaim
 from iotrial.report.document import Document
 from iotrial.report.durability import DurabilityRow, lossy_interval
 from iotrial.report.evidence import EvidenceRow
@@ -46,9 +46,9 @@ from iotrial.stats.model import (
     VoidCount,
 )
 from iotrial.stats.reasons import Reason
-from iotrial.store.model import Continuation
+from iotrial.store.model import Continuation, PowerCuts
 from iotrial.store.states import TrialState
-from iotrial.study.model import Says, Study
+from iotrial.study.model import Claim, Says, Study
 
 if TYPE_CHECKING:
     from iotrial.report.figure_files import FigureFiles
@@ -215,6 +215,7 @@ class Evidence(JsonObject, frozen=True):
     moved: Literal["up", "down"] | None
 
 
+@has_fields_of(PowerCuts, without=("arm", "treatment", "repetition"))
 class Durability(JsonObject, frozen=True):
     """What power cuts did to one arm under one condition, all runs together.
 
@@ -223,24 +224,12 @@ class Durability(JsonObject, frozen=True):
     Clopper and Pearson for the points of these runs; its upper end is then the one-sided limit of 95 %.
     """
 
-    treatment: str
     condition: Condition
+    treatment: str
     runs: Count
-    acknowledged: Annotated[Count, Meta(description="Items acknowledged by the end of a run.")]
-    points: Count
-    lossy: Annotated[Count, Meta(description="Acknowledged items were missing.")]
-    corrupt: Annotated[
-        Count, Meta(description="A file or row held something else than what had been written.")
-    ]
-    needs_fsck: Annotated[Count, Meta(description="The file system had to be repaired.")]
-    unmountable: Annotated[Count, Meta(description="It could not be mounted before that.")]
-    most_lost: Annotated[Count, Meta(description="The most acknowledged items missing at one point.")]
     lossy_low: Probability
     lossy_high: Probability
-    requests: Count
-    flushes: Count
     verdict: Annotated[str, Meta(description="The same in words.")]
-    examples: tuple[str, ...]
 
 
 @has_fields_of(Unaffected, without=("scale",))
@@ -343,33 +332,25 @@ class Diagnostics(JsonObject, frozen=True, forbid_unknown_fields=False):
     ) = UNSET
 
 
+_HELD = ("response", "low", "high", "outcome", "why", "modelled")
+
+
+@has_fields_of(HeldClaim, only=_HELD)
+@has_fields_of(Claim, without=("workload", "response", "condition", "value", "scale", "tolerance"))
 class ClaimHeld(JsonObject, frozen=True, forbid_unknown_fields=False):
     """A published claim with the nearest measured effect; ``here``, ``low`` and ``high`` are in the claim's direction."""
 
-    source: str
-    text: str
-    factor: str
-    level: str
-    reference: str
-    ratio: float | None
     says: Annotated[
         Says | None,
         Meta(description="What was published, where it was a direction or that there is no difference."),
     ]
-    note: str
     condition: Condition | None
-    response: str | None
     here: float | None
-    low: float | None
-    high: float | None
-    outcome: Outcome
-    why: str
     needs: Annotated[
         Mapping[str, tuple[str, ...]],
         Meta(description="What a trial must have been to judge the claim: the words that will do, by fact."),
     ]
     cannot: Annotated[str | None, Meta(description="Why no trial of this study can judge the claim.")]
-    modelled: Annotated[bool, Meta(description="Whether a disk of the runs is a model of such a disk.")]
 
 
 class Report(JsonDocument, frozen=True):
@@ -518,14 +499,9 @@ def _claim(held: HeldClaim) -> ClaimHeld:
     return ClaimHeld.of(
         held.claim,
         condition=None if condition is None else condition.labels,
-        response=held.response,
         here=held.ratio,
-        low=held.low,
-        high=held.high,
-        outcome=held.outcome,
-        why=held.why,
         cannot=held.claim.cannot or None,
-        modelled=held.modelled,
+        **{name: getattr(held, name) for name in _HELD},
     )
 
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from iotrial.report.blocks import (
     Block,
     Cell,
-    Claim,
     Code,
     Facts,
     Note,
@@ -71,8 +70,6 @@ def block_lines(blocks: Sequence[Block], *, heading: str = "####") -> Iterator[s
                 yield from block_lines(block.blocks, heading=f"{heading}#")
             case Table():
                 yield from table_lines(block)
-            case Claim():
-                yield from (f"**Claim**: {escaped(block.sentence)}", "")
             case Facts():
                 yield from (f"- {escaped(name)}: {escaped(value)}" for name, value in block.rows)
                 yield ""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from iotrial.design.model import ArmKind
 from iotrial.errors import RequestError
 from iotrial.knobs.work import FILE_SIZE, RECORD_SIZE
-from iotrial.report.blocks import Block, Drawn, Note, Section, Table, View, Words, table
+from iotrial.report.blocks import Block, Cell, Drawn, Note, Section, Table, View, Words, table
 from iotrial.report.notation import counted, plain
 from iotrial.study.model import Study
 from iotrial.terminal import escape
@@ -251,15 +251,17 @@ def matrix_counts(matrices: Sequence[Matrix]) -> Iterator[Table]:
 
 
 def _blocks(matrices: Sequence[Matrix], *, valid: bool) -> Iterator[Block]:
-    """Yield a table for each test: file sizes in rows, record sizes in columns."""
+    """Yield a table for each matrix: tests and file sizes in rows, record sizes in columns."""
     for matrix in matrices:
-        text = f"{_counts(matrix)} Ratios of times; {LEGEND}. Rows are file sizes, columns record sizes."
+        text = f"{_counts(matrix)} Ratios of times; {LEGEND}. Columns are record sizes."
         yield Note(text, view=View.FULL)
+        rows: list[list[Cell]] = []
         for grid in matrix.tests:
-            head, *rest = table_of(matrix, grid, valid=valid)
-            columns = [head[0], *(f">{name}" for name in head[1:])]
-            cells = ([Words(cell, _MARKED.get(cell[-1], "")) for cell in row] for row in rest)
-            yield table(columns, cells, view=View.FULL)
+            for name, *cells in table_of(matrix, grid, valid=valid)[1:]:
+                marked = (Words(cell, _MARKED.get(cell[-1], "")) for cell in cells)
+                rows.append([f"{grid.test} {name}", *marked])
+        columns = ["test, file size", *(f">{name}" for name in matrix.record_labels)]
+        yield replace(table(columns, rows, view=View.FULL), most=len(rows))
 
 
 def _counts(matrix: Matrix) -> str:

@@ -84,6 +84,7 @@ from iotrial.stats.verdict import (
     is_time,
 )
 from iotrial.store.model import StoredTrial, TrialState, objects_in
+from iotrial.study.disks import MODELS, described, parse_disk
 from iotrial.study.model import DesignKind, Scale, Study, Workload
 from iotrial.study.places import busy_in_words, shared_disks_in_words, today_in_words
 from iotrial.terminal import escape
@@ -450,9 +451,13 @@ def _race_tone(race: Race, study: Study) -> Tone:
 
 
 def _modelled(lab: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the simulated disks of a lab; a packed trial may contain anything."""
+    """Return the simulated disks of a lab, with their figures unless they are those of the model.
+
+    A packed trial may contain anything.
+    """
+    usual = {described(disk): name for name in MODELS if (disk := parse_disk(name)) is not None}
     known = [one.get("modelled") for one in objects_in(lab, "places")]
-    return tuple(dict.fromkeys(escape(one) for one in known if isinstance(one, str)))
+    return tuple(dict.fromkeys(escape(usual.get(one, one)) for one in known if isinstance(one, str)))
 
 
 def which_count(effects: Sequence[Effect], margin: float) -> str:
@@ -485,13 +490,14 @@ def _supports(
         for number, sentence in enumerate(_on_interactions(trial, analysis)):
             screen = number < _MOST_ON_SCREEN and not by_cells
             yield Note(sentence, view=View.ALL if screen else View.LONG)
-    blocks = sorted({effect.blocks for effect in effects})
+    primary = [effect for effect in analysis.effects if effect.primary and effect.kind != "pooled"]
+    blocks = sorted({effect.blocks for effect in primary or effects})
     if blocks and blocks[-1]:
         span = counted(blocks[0], "block") if len(blocks) == 1 else f"{blocks[0]:,} to {blocks[-1]:,} blocks"
         yield Note(
             f"Measured in {span} a comparison over {format_duration(trial.duration_s)}"
             + (f", with {conditions.constant}" if conditions.constant else "")
-            + f"; {which_count(effects, trial.header.margin)}."
+            + f"; {which_count(primary or effects, trial.header.margin)}."
         )
     yield from _on_controls(trial, analysis)
 
@@ -541,8 +547,8 @@ def _on_workloads(
         *busy_in_words(objects_in(header.lab, "busy")),
     ):
         yield f"{escape(capitalised(note))}."
-    for disk in _modelled(header.lab):
-        yield f"{SIMULATED}: {disk}."
+    if models := _modelled(header.lab):
+        yield f"{SIMULATED}: {'; '.join(models)}."
     if compared := _compared(header.study, effects):
         yield f"The response compared is {compared}."
     for workload in header.study.workloads:

@@ -20,7 +20,6 @@ from rich.text import Text
 from iotrial.report.blocks import (
     Block,
     Cell,
-    Claim,
     Code,
     Column,
     Facts,
@@ -51,6 +50,8 @@ _JOINED = re.compile(r".+?(?:[-+=,:/ ]+|$)")
 #: of a command: quoted blanks do not end it
 _WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*"|['"])+""")
 _NARROWEST = 12
+#: a column of text is not narrower than its longest word, up to this, if a row has room for that
+_LONGEST_WORD = 20
 #: a table with narrower columns is printed in parts
 _LEGIBLE = 8
 _STYLES = {
@@ -144,7 +145,9 @@ class _Printer:
                     left = 0
                 yield from made[place]
                 continue
-            lines = self._fitting(block, room, needed=not any(isinstance(one, Table) for one in flat[:place]))
+            others = [isinstance(one, Table) for one in flat]
+            reserved = 2 * any(others[place + 1 :])  # "and 4 more tables", and a blank line
+            lines = self._fitting(block, room - reserved, needed=not any(others[:place]))
             left += not lines
             room -= len(lines)
             yield from lines
@@ -180,10 +183,6 @@ class _Printer:
                     style="dim" if block.tone == "dim" else "not bold",
                 )
                 yield from self._wrapped(text)
-            case Claim():
-                yield from self._wrapped(
-                    Text("Claim", style="bold").append(f"  {block.sentence}", style="not bold")
-                )
             case Facts():
                 names = max((cell_len(name) for name, _ in block.rows), default=0)
                 names = min(names, self._width // 3)
@@ -231,10 +230,12 @@ class _Printer:
         columns = [place for place, column in enumerate(table.columns) if column.view & view]
         heads = [table.columns[place] for place in columns]
         groups, left = table.cut(most)
-        rows = [
-            [_text(row.cells[place], view) for place in columns] for group in groups for row in group.rows
-        ]
+        cells = [[row.cells[place] for place in columns] for group in groups for row in group.rows]
+        rows = [[_text(cell, view) for cell in row] for row in cells]
         indent = len(_GAP) * any(group.title for group in groups)
+        note = table.note
+        if table.brief is not None and self._too_wide(heads, rows, indent=indent):
+            rows, note = [[_text(cell, view, brief=True) for cell in row] for row in cells], table.brief
         if table.title:
             yield from self._wrapped(Text(table.title, style="bold"))
         for number, part in enumerate(self._parts(heads, rows, indent=indent)):
@@ -245,8 +246,8 @@ class _Printer:
         if left:
             hint = " (--json)" if view is View.FULL else " (--full)"
             yield from self._wrapped(Text(f"and {left}{hint}", style="dim"))
-        if table.note:
-            yield from self._wrapped(Text(table.note, style="dim"))
+        if note:
+            yield from self._wrapped(Text(note, style="dim"))
 
     def _part(
         self, heads: Sequence[Column], rows: Sequence[Sequence[Text]], groups: Sequence[Group], *, indent: int
@@ -284,6 +285,22 @@ class _Printer:
             room -= needed
         return parts
 
+    def _too_wide(self, heads: Sequence[Column], rows: Sequence[Sequence[Text]], *, indent: int) -> bool:
+        """Return whether a row needs several lines even if columns of text are as narrow as they are legible."""
+        widths = self._legible(heads, rows, indent=indent)
+        return sum(widths) + len(_GAP) * (len(widths) - 1) > self._width
+
+    def _legible(self, heads: Sequence[Column], rows: Sequence[Sequence[Text]], *, indent: int) -> list[int]:
+        """Return the least widths in which no number and no word up to ``_LONGEST_WORD`` is broken."""
+        widths = self._natural(heads, rows, indent=indent)
+        for place, head in enumerate(heads):
+            if head.wide:
+                words = (word for row in rows for word in row[place].plain.split())
+                longest = max(map(cell_len, words), default=0) + indent * (not place)
+                least = max(_NARROWEST, _longest_part(head), min(_LONGEST_WORD, longest))
+                widths[place] = min(widths[place], least)
+        return widths
+
     def _natural(self, heads: Sequence[Column], rows: Sequence[Sequence[Text]], *, indent: int) -> list[int]:
         """Return the widths of the widest cells."""
         return [
@@ -295,12 +312,12 @@ class _Printer:
         """Return widths of the widest cells; if the sum is too large, narrow the widest columns of text."""
         widths = self._natural(heads, rows, indent=indent)
         room = self._width - len(_GAP) * (len(widths) - 1)
-        words = [max([3, *map(cell_len, map(str.rstrip, _JOINED.findall(head.name)))]) for head in heads]
+        words = [_longest_part(head) for head in heads]
         text = [
-            max(_NARROWEST, word) if head.wide else width
+            min(width, max(_NARROWEST, word)) if head.wide else width
             for head, word, width in zip(heads, words, widths, strict=True)
         ]
-        for least in (text, words, [3] * len(widths)):
+        for least in (self._legible(heads, rows, indent=indent), text, words, [3] * len(widths)):
             while sum(widths) > room and (narrowed := [p for p, one in enumerate(widths) if one > least[p]]):
                 widest = max(narrowed, key=widths.__getitem__)
                 widths[widest] = max(least[widest], widths[widest] - max(1, (sum(widths) - room) // 4))
@@ -345,6 +362,10 @@ class _Printer:
         return max(1, -(-line.cell_len // self._width))
 
 
+def _longest_part(head: Column) -> int:
+    return max([3, *map(cell_len, map(str.rstrip, _JOINED.findall(head.name)))])
+
+
 def _broken(name: str, width: int) -> str:
     """Return a heading in lines: one that is too long is broken where words are joined, also by signs such as + and =."""
     if cell_len(name) <= width:
@@ -357,10 +378,11 @@ def _broken(name: str, width: int) -> str:
     return "\n".join(lines)
 
 
-def _text(cell: Cell, view: View) -> Text:
+def _text(cell: Cell, view: View, *, brief: bool = False) -> Text:
     text = Text("")
     for number, word in enumerate(parts(cell, view)):
-        text.append(", " if number else "").append(word.text, style=_STYLES.get(word.tone, ""))
+        shown = word.brief if brief and word.brief else word.text
+        text.append(", " if number else "").append(shown, style=_STYLES.get(word.tone, ""))
     return text
 
 

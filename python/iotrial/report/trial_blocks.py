@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from iotrial.report.blocks import (
     DECISIVE,
@@ -29,7 +30,7 @@ from iotrial.report.blocks import (
     heads,
     table,
 )
-from iotrial.report.claims import ClaimGroup, HeldClaim, Outcome, cannot_say_in_brief, grouped
+from iotrial.report.claims import ClaimGroup, HeldClaim, Outcome, grouped, in_brief
 from iotrial.report.conditions import EVERYWHERE
 from iotrial.report.document import OTHER_CLAIMS, Document
 from iotrial.report.durability import durability_notes, durability_section
@@ -116,6 +117,8 @@ _MOST_ROWS_OPEN = 12
 #: effects on other responses in the full text; a page and --json have all
 _MOST_EXPLORATORY = 6
 _MOST_LISTED = 200
+#: rows of the table of effects in text, below a table that has all verdicts
+_MOST_BESIDE = 20
 #: parts of a trial's time that the full text names
 _MOST_PARTS = 5
 _MOST_ALIASES = 24
@@ -196,6 +199,8 @@ def _answer(document: Document, drawn: Figures | None) -> Iterator[Block]:
         view = View.LONG if document.facts or document.matrices or document.analysis.races else View.ALL
         pooled = effect_table(document.pooled, valid=document.valid)
         every = effect_table(document.primary, valid=document.valid)
+        if view is View.LONG:
+            every = replace(every, most=_MOST_BESIDE)
         drawings: list[Block] = []
         if drawn is not None:
             several = len(drawn.forests) > 1
@@ -207,7 +212,8 @@ def _answer(document: Document, drawn: Figures | None) -> Iterator[Block]:
             more = [*drawings, Section("Effects as a table", (every,), folded=True)]
         if document.pooled:
             title = f"Means over conditions (pooled): a separate family ({len(document.pooled)})"
-            more.append(Section(title, (pooled,), folded=True, view=View.LONG))
+            vary = all(row.effect.conclusion is Conclusion.VARIES for row in document.pooled)
+            more.append(Section(title, (pooled,), folded=True, view=View.PAGE if vary else View.LONG))
         more += _reasons(document.primary) if document.valid else ()
         yield Section("Effects", tuple(more), id="effects", lede=_effects_lede(document), view=view)
     yield from _factors(document, drawn)
@@ -222,38 +228,39 @@ _TYPICALLY = "Typical runs: the mean run is not shown to be equivalent."
 def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = False) -> Table:
     """Build a table with one line per effect.
 
-    Lines go by condition if there is one comparison, else under a heading for each condition. A trial in one condition
-    needs neither.
+    If there is one comparison, it is in the heading, and lines go by condition, or by response under a heading for each
+    condition. Else they go by comparison under a heading for each condition. A trial in one condition needs none.
     """
     comparisons = {row.comparison for row in rows}
     measured = any(one is not None for row in rows for one in row.typical)
     alone = all(row.place == EVERYWHERE for row in rows)
     several = len({row.effect.response for row in rows}) > 1
-    single = len(comparisons) == 1 and not several and not alone
+    one = len(comparisons) == 1 and (several or not alone)
+    single = one and not several
     numbers = interval_title(row.effect.scale for row in rows)
     levels = ["level", "reference"]
     at = View.PAGE if exploratory else View.ALL
-    if single:
+    if one:
         effect = rows[0].effect
         levels = [elided(escape(name), _LONGEST_LEVEL) for name in (effect.level, effect.reference)]
-    head = elided(comparisons.pop(), _LONGEST_COMPARISON) if single else "comparison"
+    head = elided(comparisons.pop(), _LONGEST_COMPARISON) if one else "comparison"
     # the settings of one factor against the same reference are named by their levels
-    by_level = False
-    if (
-        measured
-        and len(comparisons) > 1
-        and len({(row.effect.factor, row.effect.reference) for row in rows}) == 1
-    ):
-        by_level = all(row.effect.kind == "main" for row in rows)
+    of_one_factor = len({(row.effect.factor, row.effect.reference) for row in rows}) == 1
+    kind = {row.effect.kind for row in rows}
+    by_level = len({row.comparison for row in rows}) > 1 and of_one_factor
+    by_level &= kind == {"pooled"} or (measured and kind == {"main"})
     if by_level:
         named = rows[0].effect.factor, rows[0].effect.reference
         head, levels[1] = (elided(escape(name), _LONGEST_LEVEL) for name in named)
+        head = head if measured else f"{head} / {levels[1]}"
+    # a sentence says "18 to 23 blocks a comparison"
+    said = valid and all(row.effect.blocks and not row.effect.failures for row in rows)
     columns = heads(
         Column(head, wide=True),
         *(Column(name, right=True, view=at) for name in levels if measured),
         f">{numbers}",
         Column("discovery" if exploratory else "p (anytime)", right=True, view=View.PAGE),
-        Column("blocks", right=True, view=View.LONG),
+        Column("blocks", right=True, view=View.PAGE if said else View.LONG),
         "~verdict",
     )
     groups: dict[tuple[str, ...], list[Row]] = {}
@@ -261,7 +268,11 @@ def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = 
         # of other responses the heading is all that names one, also where there is only one
         response = spoken(row.effect.response) if several or exploratory else ""
         title = response if alone else f"{row.place}: {response}" if response else row.place
-        name = title if single else escape(row.effect.level) if by_level else row.comparison
+        if one and several:
+            title = "" if alone else row.place
+        name = escape(row.effect.level) if by_level else row.comparison
+        if one:
+            name = response if several else title
         name = elided(name, _LONGEST_COMPARISON)
         key = () if single else (title, row.condition.key)
         own = groups.setdefault(key, [])
@@ -282,8 +293,12 @@ def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = 
     spread = not exploratory and any(
         one is not None and one.low is not None for row in rows for one in row.typical
     )
-    note = " ".join([_SPREAD] * spread + ([_BOUNDS] * bounded + [_TYPICALLY] * typically) * valid)
-    return Table(columns, made, note=note, noun="comparison", most=_MOST_EXPLORATORY * exploratory)
+    note = " ".join(([_BOUNDS] * bounded + [_TYPICALLY] * typically) * valid)
+    most = _MOST_EXPLORATORY * exploratory
+    if kind == {"pooled"}:  # the table above has what the others hide
+        most = max(1, sum(row.effect.conclusion is not Conclusion.VARIES for row in rows))
+    whole = " ".join(filter(None, (_SPREAD * spread, note)))
+    return Table(columns, made, note=whole, noun="comparison", most=most, brief=note if spread else None)
 
 
 def _effect(row: EffectRow, name: str, *, measured: bool, valid: bool, exploratory: bool) -> Row:
@@ -300,12 +315,12 @@ def _typical(one: Typical | None) -> Cell:
     """Return e.g. "36.2 ms ± 3 %", on a page with the bytes or operations per second."""
     if one is None:
         return "–"
-    text = quantity(one.value, one.unit)
+    text = brief = quantity(one.value, one.unit)
     if one.low is not None and one.high is not None and one.value:
         text += f" ±{(one.high - one.low) / 2 / abs(one.value):.0%}".replace("%", " %")
     if one.rate is None:
-        return text
-    return Words(text), Words(quantity(*one.rate), "dim", small=True, view=View.PAGE)
+        return Words(text, brief=brief)
+    return Words(text, brief=brief), Words(quantity(*one.rate), "dim", small=True, view=View.PAGE)
 
 
 def _reasons(rows: Sequence[EffectRow]) -> Iterator[Note]:
@@ -321,6 +336,8 @@ def _reasons(rows: Sequence[EffectRow]) -> Iterator[Note]:
 
 def rank_of(effect: Effect) -> int:
     """Return the rank of an effect's row: a table that must be cut loses the highest ranks first."""
+    if effect.conclusion is Conclusion.VARIES and effect.kind == "pooled":
+        return EQUIVALENT + 1
     if effect.conclusion.equivalent:
         return EQUIVALENT
     return UNDECIDED if effect.conclusion.open else DECISIVE
@@ -345,7 +362,7 @@ def _factors(document: Document, drawn: Figures | None) -> Iterator[Section]:
     rows = document.interactions
     if rows:
         if document.valid:
-            blocks += _interactions(rows, by_cells=any(row.cells for row in document.effects))
+            blocks += _interactions(rows, document.effects)
         columns = heads(
             "~condition", "~interaction", "response", ">half difference", ">blocks", "~verdict", "~effects"
         )
@@ -370,22 +387,22 @@ def _parts_of(row: EffectRow) -> str:
     return "; ".join([*(one.text for one in row.at_levels), *([row.aliases] if row.aliases else [])])
 
 
-def _interactions(rows: Sequence[EffectRow], *, by_cells: bool) -> Iterator[Note]:
-    """Yield the interactions with an effect, each with the effects that it consists of."""
+def _interactions(rows: Sequence[EffectRow], effects: Sequence[EffectRow]) -> Iterator[Note]:
+    """Yield the interactions with an effect, each with the effects that it consists of unless the table has them."""
+    split = {(row.condition.key, row.effect.response, row.effect.factor) for row in effects if row.cells}
     loud = [row for row in rows if row.effect.verdict not in QUIET]
     named = sum(row.effect.primary for row in rows)
     note = f"{counted(named, 'interaction')} named" if named else "No interaction named"
     others = f", {len(rows) - named} others as a separate family" if len(rows) > named else ""
-    view = View.ALL if loud and not by_cells else View.LONG
+    view = View.ALL if loud and not split else View.LONG
     yield Note(f"{note}{others}: {len(loud)} confirmed.", "Interactions", view=view)
     for row in loud:
         # interactions that the study names are described in full above
-        text = (
-            f"{row.comparison}: {row.verdict}"
-            if row.effect.primary
-            else f"{row.sentence} (not named in the study)"
-        )
-        yield Note(". ".join(filter(None, (text.rstrip("."), _parts_of(row)))), view=View.LONG)
+        text = f"{row.comparison}: {row.verdict}" if row.effect.primary else row.sentence
+        factors = row.effect.factor.split(":")
+        in_table = any((row.condition.key, row.effect.response, name) in split for name in factors)
+        parts = row.aliases if in_table else _parts_of(row)
+        yield Note(". ".join(filter(None, (text.rstrip("."), parts))) + ".", view=View.LONG)
 
 
 # -- what supports it, and what limits it
@@ -393,9 +410,12 @@ def _interactions(rows: Sequence[EffectRow], *, by_cells: bool) -> Iterator[Note
 
 def _supports(document: Document) -> Iterator[Note]:
     yield from evidence_notes(document)
+    alike: dict[str, list[str]] = {}
     for row in document.diagnostics:
         for sentence in row.sentences:
-            yield Note(f"{row.condition.text}: {sentence}.", "Note", view=View.FULL)
+            alike.setdefault(sentence, []).append(row.condition.text)
+    for sentence, conditions in alike.items():
+        yield Note(f"{'; '.join(conditions)}: {sentence}.", "Note", view=View.FULL)
     for within in changes_within(document.data, document.conditions)[:_MOST_ON_SCREEN]:
         yield Note(
             f"within a run of {escape(within.arm)}, {within.what}: after {format_duration(within.at_s)} from "
@@ -449,9 +469,9 @@ def _claims(document: Document) -> Iterator[Block]:
     )
     yield Note(f"{counted(len(groups), 'published claim')}: {counts}{others} (--full)", view=View.SHORT)
     open_ones = [group for group in groups if group.outcome is Outcome.CANNOT_SAY]
-    blocks: list[Block] = [_claim(group, View.LONG) for group in groups if group not in open_ones]
-    blocks += [Note(text, "Claim", view=View.FULL) for text in cannot_say_in_brief(open_ones)]
-    cards = tuple(_claim(group, View.PAGE) for group in open_ones)
+    blocks: list[Block] = [Note(text, "Claim", view=View.FULL) for text in in_brief(groups)]
+    blocks += [_claim(group) for group in groups if group not in open_ones]
+    cards = tuple(map(_claim, open_ones))
     if open_ones and len(open_ones) < len(groups):
         title = f"This trial cannot say ({len(open_ones)})"
         blocks.append(Section(title, cards, folded=True, view=View.PAGE))
@@ -462,13 +482,12 @@ def _claims(document: Document) -> Iterator[Block]:
     yield Section(title, tuple(blocks), id="claims", folded=alone, view=View.LONG)
 
 
-def _claim(group: ClaimGroup, view: View) -> Claim:
+def _claim(group: ClaimGroup) -> Claim:
     first, outcome = group.held[0], group.outcome
     here = tuple(_here(held, outcome) for held in group.held[:_MOST_CONDITIONS])
     if len(group.held) > _MOST_CONDITIONS:
         here += ((f"and {len(group.held) - _MOST_CONDITIONS} more conditions", "", None),)
     return Claim(
-        sentence=group.sentence,
         text=escape(group.claim.text),
         source=escape(group.claim.source),
         outcome=outcome.value if outcome else "depends on the condition",
@@ -477,7 +496,6 @@ def _claim(group: ClaimGroup, view: View) -> Claim:
         here=here,
         why=f"{capitalised(first.why)}." if outcome else "",
         note=escape(group.claim.note),
-        view=view,
     )
 
 
@@ -509,7 +527,7 @@ def _exploratory(document: Document) -> Iterator[Section]:
             row.effect.conclusion.words if document.valid else "without a verdict" for row in quiet
         )
         counts = joined(f"{number:,} {kind}" for kind, number in kinds.most_common())
-        blocks.append(Note(f"{'Others' if loud else 'All'}: {counts} (--json has them)", view=View.FULL))
+        blocks.append(Note(f"{counts} (--json)", "Others" if loud else "All", view=View.FULL))
         every = effect_table(quiet, valid=document.valid, exploratory=True)
         blocks.append(
             Section(f"Without a difference shown ({len(quiet)})", (every,), folded=True, view=View.PAGE)
@@ -534,7 +552,9 @@ def _controls(document: Document) -> Iterator[Section]:
         found = f"{capitalised(row.sentence)}."
         cells = (row.condition.text, kind, format_ratio(control.injected), found, str(control.blocks), state)
         rows.append(Row(cells, rank=int(control.passed)))
-    blocks: list[Block] = [table(columns, rows)] if rows else []
+    blocks: list[Block] = [table(columns, rows, view=View.PAGE)] if rows else []
+    if bad := [row for row in rows if not row.rank]:
+        blocks.append(table(columns, bad, view=View.FULL))
     if document.carry_over:
         carried = []
         for one in document.carry_over:
@@ -549,13 +569,14 @@ def _controls(document: Document) -> Iterator[Section]:
             wash_in = "none" if before is None else f"{before.runs} x {before.before}"
             carried.append((one.condition.text, " ".join(texts), str(one.finding.blocks), wash_in, state))
         names = ("~condition", "~found", ">blocks", "wash-in", "")
-        blocks.append(table(names, carried, title="Carry-over: does a run depend on the one before?"))
+        title = "Carry-over: does a run depend on the one before?"
+        blocks.append(table(names, carried, title=title, view=View.PAGE))
     lede = _CONTROLS_LEDE if document.controls else _NO_CONTROLS
     failed = not document.valid
-    suspected = any(one.finding.held for one in document.carry_over)
-    # a sentence below the effects says so of controls that have not failed
-    view = View.LONG if failed or suspected or not rows else View.PAGE
-    blocks = blocks or [Note(_NO_CONTROLS, view=View.FULL)]
+    # sentences below the effects have carry-over, and controls that have not failed
+    view = View.LONG if failed or not rows else View.PAGE
+    if not rows:
+        blocks.append(Note(_NO_CONTROLS, view=View.FULL))
     yield Section("Controls", tuple(blocks), id="controls", lede=lede, folded=True, open=failed, view=view)
 
 

@@ -166,11 +166,9 @@ class PowerCuts:
     """What was left of one untimed run of an arm after its power was cut: at each of ``points`` drawn points of the run, the
     disk was rebuilt as it may have been left, recovered, and checked for what had been acknowledged to the run by then.
 
-    Points at which something was wrong, a point may count several times: ``lossy``, where acknowledged items were
-    missing; ``corrupt``, where something held what nobody had written; ``needs_fsck``, where the file system had to be
-    repaired; ``unmountable``, where it could not be mounted before that.
-    ``acknowledged``: items acknowledged by the end of the run; ``most_lost``: the most that were missing at one point.
-    ``requests`` and ``flushes``: of the run, in the log of the disk. ``examples``: what was found, a few lines.
+    Points at which something was wrong, a point may count several times: ``lossy``, ``corrupt``, ``needs_fsck``,
+    ``unmountable``. ``requests`` and ``flushes``: of the run, in the log of the disk. ``examples``: what was found, a few
+    lines.
     """
 
     condition: limits.Text
@@ -178,12 +176,14 @@ class PowerCuts:
     treatment: Annotated[Mapping[limits.Line, limits.Line], Meta(max_length=64)]
     repetition: limits.Cases
     points: Annotated[int, Meta(ge=1, le=limits.MAX_CASES)]
-    lossy: limits.Cases
-    corrupt: limits.Cases
-    needs_fsck: limits.Cases
-    unmountable: limits.Cases
-    acknowledged: limits.Cases
-    most_lost: limits.Cases
+    lossy: Annotated[limits.Cases, Meta(description="Acknowledged items were missing.")]
+    corrupt: Annotated[
+        limits.Cases, Meta(description="A file or row held something else than what had been written.")
+    ]
+    needs_fsck: Annotated[limits.Cases, Meta(description="The file system had to be repaired.")]
+    unmountable: Annotated[limits.Cases, Meta(description="It could not be mounted before that.")]
+    acknowledged: Annotated[limits.Cases, Meta(description="Items acknowledged by the end of a run.")]
+    most_lost: Annotated[limits.Cases, Meta(description="The most acknowledged items missing at one point.")]
     requests: limits.Cases
     flushes: limits.Cases
     examples: Annotated[tuple[limits.Line, ...], Meta(max_length=8)] = ()

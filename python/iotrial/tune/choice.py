@@ -15,7 +15,7 @@ from msgspec import Meta, field
 
 from iotrial.documents import JsonObject, Labels
 from iotrial.errors import RequestError
-from iotrial.knobs.declaration import Consequence, Safety, consequence_of
+from iotrial.knobs.declaration import HARMLESS, Consequence, Safety, consequence_of
 from iotrial.knobs.filesystem import MountAtime
 from iotrial.knobs.sysctl import Sysctl
 from iotrial.powercut.results import shown_to_lose
@@ -355,13 +355,15 @@ def _judged(setting: Setting, document: Document, factor: str, level: str) -> Co
     """Return what a setting does to the safety of data: as declared, as power cuts showed of its level, and as those of the
     user's own service showed."""
     judged = consequence_of(setting)
+    declared = "" if judged == HARMLESS else f"{judged.sentence}; "
     cuts, study = document.data.cuts, document.trial.header.study
     if (verdict := level_verdict(cuts, study, factor, level)) is not None:
         harmed = level in measured_risks(cuts, study).get(factor, {})
         safety = Safety.DATA_AT_RISK if harmed else judged.safety
-        judged = Consequence(safety, f"{judged.sentence}; in power cuts it {verdict}")
+        judged = Consequence(safety, f"{declared}in power cuts it {verdict}")
+        declared = f"{judged.sentence}; "
     if (lost := shown_to_lose(setting)) is not None:
-        judged = Consequence(Safety.DATA_AT_RISK, f"{judged.sentence}; in power cuts it {lost}")
+        judged = Consequence(Safety.DATA_AT_RISK, f"{declared}in power cuts it {lost}")
     return judged
 
 

@@ -9,7 +9,7 @@ import click
 from msgspec import UNSET, Meta, UnsetType, structs
 
 from iotrial.cli.finish import EXIT_FAIL_IF
-from iotrial.cli.kept_settings import entry_lines, machine_here
+from iotrial.cli.kept_settings import entry_lines, machine_here, readable
 from iotrial.cli.options import json_option
 from iotrial.cli.output import tell, warn
 from iotrial.documents import JsonDocument, JsonObject, json_text
@@ -60,9 +60,7 @@ class Applied(JsonDocument, frozen=True):
 def command(check: bool, fail_if: str | None, as_json: bool) -> int:
     """Show the settings that `iotrial apply` has put in force, since when, and on what evidence."""
     machine = machine_here()
-    found, damaged = Records(machine).read()
-    for damage in damaged:
-        warn(f"a record cannot be read: {damage}")
+    found, damaged = readable(Records(machine))
     records = [one for one in found if one.in_force or one.why.startswith(("it was", "the machine"))]
     rows = []
     for record in records:

@@ -17,6 +17,7 @@ from iotrial.cli.finish import (
     EXIT_NO_ANSWER,
     STEP_SUMMARY,
     refuse_unwritable,
+    stored_all_the_same,
     write_markdown,
     write_report,
 )
@@ -30,6 +31,7 @@ from iotrial.cli.options import (
     json_option,
     margin_option,
     no_controls_option,
+    seed_option,
     sure,
     time_option,
     where,
@@ -118,7 +120,7 @@ class Compared(JsonDocument, frozen=True):
     help="Error level of the job: chance of any false find if no benchmark differs.",
 )
 @sure("--blocks", type=COUNT, metavar="N", help="Maximum number of blocks.")
-@sure("--seed", metavar="N", help="A number, or the 32 digits of an earlier trial.")
+@seed_option
 @no_controls_option
 @click.option(
     "--junit", "junit_file", metavar="FILE", help="Write JUnit XML: a test case for each benchmark."
@@ -228,8 +230,7 @@ def _conclude(
                 print_blocks(report, Console(file=sys.stdout))
             sys.stdout.flush()
         except IotrialError as error:
-            number = document.trial.number
-            error.hint = f"trial {number} is measured and stored: `iotrial report {number}` shows it"
+            error.hint = stored_all_the_same(document.trial.number)
             raise
     signal = ended.signal or held.pending
     return status if signal is None else 128 + signal

@@ -8,7 +8,7 @@ from typing import Annotated
 import click
 from msgspec import Meta
 
-from iotrial.cli.kept_settings import machine_here, record_for
+from iotrial.cli.kept_settings import machine_here, readable, record_for
 from iotrial.cli.options import json_option
 from iotrial.cli.output import tell, warn
 from iotrial.documents import JsonDocument, json_text
@@ -33,9 +33,7 @@ def command(trial: str | None, as_json: bool) -> None:
     machine = machine_here()
     records = Records(machine)
     with records.lock():
-        every, damaged = records.read()
-        for damage in damaged:
-            warn(f"a record cannot be read: {damage}")
+        every, _ = readable(records)
         pending = [one for one in every if one.state == "pending"]
         if not pending:
             lost = next((one for one in reversed(every) if one.state == "reverted" and one.why), None)

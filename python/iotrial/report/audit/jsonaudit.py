@@ -9,17 +9,17 @@ from msgspec import Meta
 from iotrial.audits.model import (
     Audit,
     AuditedPair,
+    Claim,
     ClaimCheck,
     FirstRuns,
     OutlyingValue,
-    Reading,
     RepeatedGroup,
     RunOrder,
     Trend,
     TwoModes,
     Unusable,
 )
-from iotrial.documents import Count, JsonDocument, JsonObject, Labels, plain
+from iotrial.documents import Count, JsonDocument, JsonObject, Labels, has_fields_of, plain
 from iotrial.report.audit import sentences
 from iotrial.report.audit.studies import Answer
 
@@ -40,20 +40,17 @@ class AuditedTable(JsonObject, frozen=True):
     summary: str
 
 
+_CLAIMED = ("text", "group", "number", "reading")
+
+
+@has_fields_of(ClaimCheck, only=("found", "statistic", "recomputes", "slip"))
+@has_fields_of(Claim, only=_CLAIMED)
 class CheckedClaim(JsonObject, frozen=True):
     """A published number, recomputed."""
 
-    text: str
-    group: str
     reference: str | None
     response: str | None
     condition: Labels
-    number: float
-    reading: Reading
-    found: float | None
-    statistic: str
-    recomputes: bool
-    slip: str | None
 
 
 class AuditSentences(JsonObject, frozen=True):
@@ -115,11 +112,8 @@ def _claim(one: ClaimCheck) -> CheckedClaim:
     pair = one.comparison
     return CheckedClaim.of(
         one,
-        text=one.claim.text,
-        group=one.claim.group,
+        **{name: getattr(one.claim, name) for name in _CLAIMED},
         reference=None if pair is None else pair.reference,
         response=None if pair is None else pair.response,
         condition={} if pair is None else pair.condition,
-        number=one.claim.number,
-        reading=one.claim.reading,
     )
