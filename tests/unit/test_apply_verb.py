@@ -449,6 +449,20 @@ def test_a_command_mentions_what_was_not_kept_in_time(
     assert "trial t0001 were not kept in time; run `iotrial revert`" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("last", "settled"), [("keep", True), ("revert", True), ("apply", False)])
+def test_a_record_that_waits_for_nothing_costs_other_commands_nothing(
+    run: Any, root: Path, last: str, settled: bool
+) -> None:
+    run("apply", "--yes", of=trial("swappiness"))
+    if last != "apply":
+        run(last)
+    records = list((root / "var/lib/iotrial/applied").glob("*.json"))
+    assert records
+    assert [pending_restore._is_settled(path) for path in records] == [settled] * len(records)
+    records[0].write_text("{")
+    assert not pending_restore._is_settled(records[0])
+
+
 def test_an_apply_that_was_cut_off_is_taken_back_before_the_next_one(run: Any, root: Path) -> None:
     before = image(root)
     of = trial("swappiness")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -10,12 +11,14 @@ from iotrial.paths import journal_mark, state_folder
 
 #: the records of ``iotrial apply``, which only root can list
 _APPLIED = Path("/var/lib/iotrial/applied")
+#: states of records that wait for nothing (``tune.applied.Record.unkept``)
+_SETTLED = ("kept", "reverted")
 
 
 def mention_overdue() -> None:
     """Print one line to standard error if settings were applied, not kept in time, and not taken back. Never fails."""
     try:
-        if not any(path.suffix == ".json" for path in _APPLIED.iterdir()):
+        if all(_is_settled(path) for path in _APPLIED.iterdir() if path.suffix == ".json"):
             return
     except OSError:
         return
@@ -28,6 +31,15 @@ def mention_overdue() -> None:
         tell(f"iotrial: {damage}; run `iotrial revert`", err=True)
     for short in [record.short for record in found if record.is_due(machine)]:
         tell(f"iotrial: the settings of trial {short} were not kept in time; run `iotrial revert`", err=True)
+
+
+def _is_settled(path: Path) -> bool:
+    """Return whether a record says that its settings were kept or taken back. False if it cannot be read."""
+    try:
+        record, _ = json.JSONDecoder().raw_decode(path.read_text())  # its checksum follows
+        return record["state"] in _SETTLED
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
 
 
 def mention_leftovers() -> None:
