@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from iotrial.errors import KnobError, RequestError, TargetError, UnsupportedLevel
+from iotrial.errors import KnobError, LabError, RequestError, TargetError, UnsupportedLevel
 from iotrial.knobs.block import SCHEDULER_MODULES, in_use
 from iotrial.knobs.declaration import Consequence, Scope, Stage, harmless, trade_off
 from iotrial.knobs.kernel_file import ENTRY_CHANGED, KernelFileKnob, foreign
@@ -182,7 +182,7 @@ class DeviceLimit(GroupKnob):
     def undo(self, target: Target, entry: Entry) -> Undone:
         path, number = entry.address.get("path", ""), entry.address.get("device", "")
         if not (path.rpartition("/")[2] == self.name and self.is_own(path, entry) and NUMBER.fullmatch(number)):
-            raise RequestError(
+            raise LabError(
                 f"undo journal: knob {self.name} never sets {path}, so iotrial did not write this entry",
                 hint=ENTRY_CHANGED,
             )
