@@ -36,6 +36,7 @@ def done_beside(
     lab = serving.lab_context(context)
     try:
         if wanted is not None:
+            lab.target.call("mkdir", path=lab.own, mode="0755")
             own_folder(lab, neighbour.folder(lab))
             if groups is not None:
                 join(context, groups.neighbour)

@@ -255,7 +255,7 @@ def test_a_program_in_rounds_is_started_again_and_each_round_is_timed(any_probe:
     assert times[-1] < after
     assert min(end - start for start, end in rounds) >= 0.1e9
     # what it wrote in the timed part is counted, also by the rounds that have ended
-    assert 0 < done["servers"]["s"]["written_bytes"] <= size
+    assert 0 < done["servers"]["s"]["written_bytes"] <= size + 4096, "and its reaper's few lines"
     time.sleep(0.3)
     assert (folder / "written").stat().st_size == size, "nothing goes on"
 

@@ -121,7 +121,7 @@ pub fn start(request: ServerStart, starter: &mut Starter, isolated: bool) -> Res
         rounds: Vec::new(),
     };
     let ready = request.ready.as_ref();
-    if let Err(error) = wait_until_ready(&mut server, ready, deadline) {
+    if let Some(Err(error)) = ready.map(|ready| wait_until_ready(&mut server, ready, deadline)) {
         let stderr = server.last_words();
         give_up(server.reaper, isolated)?;
         let stderr = match stderr.trim() {
@@ -151,9 +151,9 @@ fn started(reaper: &mut Reaper, deadline: Instant) -> Result<pid_t> {
     }
 }
 
-fn wait_until_ready(server: &mut Server, wanted: Option<&Ready>, deadline: Instant) -> Result<()> {
+fn wait_until_ready(server: &mut Server, wanted: &Ready, deadline: Instant) -> Result<()> {
     loop {
-        let is_ready = wanted.is_none_or(is_ready);
+        let is_ready = is_ready(wanted);
         server.listen(if is_ready { 0 } else { PAUSE_MS })?;
         if let Some(status) = server.ended {
             return Err(Error::verify(format!(

@@ -240,7 +240,14 @@ mod tests {
         assert_eq!(parsed("round 5 7 0"), next(None));
         let refused = ReaperMessage::Refused("start x: execute it: no".to_string(), 2);
         assert_eq!(parsed("refused 2 start x: execute it: no"), Some(refused));
-        for line in ["", "started", "started x", "refused 2", "left 1", "round 5 7"] {
+        for line in [
+            "",
+            "started",
+            "started x",
+            "refused 2",
+            "left 1",
+            "round 5 7",
+        ] {
             assert_eq!(parsed(line), None, "{line}");
         }
     }
