@@ -19,7 +19,7 @@ from iotrial.knobs.declaration import Consequence, Scope, Stage, harmless, trade
 from iotrial.knobs.kernel_file import ENTRY_CHANGED, KernelFileKnob, foreign
 from iotrial.knobs.knob import Requirement, RunContext, TakenError, Undone, whole_number
 from iotrial.study.model import Setting
-from iotrial.study.places import DISK_LABS, GUEST, IN_PLACE
+from iotrial.study.places import DISK_LABS, IN_PLACE
 from iotrial.units import UnitError, parse_duration, parse_size
 
 if TYPE_CHECKING:
@@ -343,10 +343,8 @@ class IoCostQos(DeviceLimit):
         return False
 
     def _folder(self, context: RunContext, setting: Setting) -> str:
-        from iotrial.lab.cgroup import mount_in_guest, unified
+        from iotrial.lab.cgroup import unified
 
-        if context.place.kind == GUEST:
-            mount_in_guest(context.worker)
         return unified(context.worker, self.name)
 
 
@@ -399,10 +397,8 @@ def join(context: RunContext, group: str) -> None:
 
 
 def _groups(context: RunContext, knob: str) -> Groups:
-    from iotrial.lab.cgroup import groups_of, mount_in_guest
+    from iotrial.lab.cgroup import groups_of
 
-    if context.place.kind == GUEST:
-        mount_in_guest(context.worker)
     return groups_of(context.worker, knob, context.trial)
 
 
