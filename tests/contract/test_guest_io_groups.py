@@ -1,4 +1,4 @@
-"""Limits of I/O by control groups on a real kernel with version 2, which a guest has: set, obeyed, restored from the journal."""
+"""Limits of I/O by control groups on a real kernel with version 2, which a guest has: set, obeyed, restored."""
 
 from __future__ import annotations
 

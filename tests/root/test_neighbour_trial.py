@@ -126,7 +126,9 @@ def test_the_limit_of_a_neighbour_is_obeyed_by_the_count_of_the_disk(
     written: dict[bool, list[float]] = {False: [], True: []}
     for run in stored_runs(state):
         numbers = {**run["evidence"], **run["responses"]}
-        written["wbps=2MiB" in run["treatment"].values()].append(numbers["device_write_bytes"] / numbers["wall"])
+        written["wbps=2MiB" in run["treatment"].values()].append(
+            numbers["device_write_bytes"] / numbers["wall"]
+        )
     assert max(written[True]) < 2.5 * MIB
     assert min(written[False]) > 2 * 2.5 * MIB
     assert not list(state.rglob("*.entry"))

@@ -63,7 +63,14 @@ class Kernel:
 
 def context_on(kernel: Kernel, tmp_path: Path, **place: object) -> RunContext:
     target = Target(kernel)
-    fields = {"worker": target, "kind": "in-place", "device": "sda", "whole": "sda", "queues": ("sda",), "label": "x"}
+    fields = {
+        "worker": target,
+        "kind": "in-place",
+        "device": "sda",
+        "whole": "sda",
+        "queues": ("sda",),
+        "label": "x",
+    }
     return RunContext(
         target=target,
         place=SimpleNamespace(**(fields | place)),  # type: ignore[arg-type]
@@ -257,7 +264,12 @@ def test_a_value_that_does_not_take_is_an_error(tmp_path: Path) -> None:
 
 
 def test_no_limit_puts_data_at_risk() -> None:
-    for knob, value in (("io.max", "none"), ("io.weight", "10"), ("io.latency", "10 ms"), ("io.cost.qos", "on")):
+    for knob, value in (
+        ("io.max", "none"),
+        ("io.weight", "10"),
+        ("io.latency", "10 ms"),
+        ("io.cost.qos", "on"),
+    ):
         found = consequence_of(Setting(knob, value)).safety
         assert found in (Safety.HARMLESS, Safety.TRADE_OFF), knob
 

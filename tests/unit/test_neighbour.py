@@ -45,16 +45,30 @@ def study(neighbour: str = COPY, cache: str = "") -> Study:
     return read_study(text, "beside", trusted=False)
 
 
-@pytest.mark.parametrize(("rounds", "name", "unit"), [("repeat", "neighbour_rate", "bytes/s"), ("once", "neighbour_time", "s")])
-def test_it_has_one_response_which_is_not_slowed_down_by_the_control(rounds: str, name: str, unit: str) -> None:
+@pytest.mark.parametrize(
+    ("rounds", "name", "unit"), [("repeat", "neighbour_rate", "bytes/s"), ("once", "neighbour_time", "s")]
+)
+def test_it_has_one_response_which_is_not_slowed_down_by_the_control(
+    rounds: str, name: str, unit: str
+) -> None:
     found = study(f'{COPY}\nrounds = "{rounds}"')
     (response,) = [r for r in found.responses if r.name.startswith("neighbour")]
-    assert (response.name, response.unit, response.stretchable, response.primary) == (name, unit, False, False)
+    assert (response.name, response.unit, response.stretchable, response.primary) == (
+        name,
+        unit,
+        False,
+        False,
+    )
 
 
 def test_it_is_stored_with_the_study_and_read_back() -> None:
     found = study(f'{COPY}\nlead_in = "250 ms"\nrounds = "once"\ntimeout = "1 min"')
-    beside = Neighbour(argv=("dd", "if=/dev/zero", "of={neighbour}/x", "{amount}"), rounds="once", lead_in_s=0.25, timeout_s=60.0)
+    beside = Neighbour(
+        argv=("dd", "if=/dev/zero", "of={neighbour}/x", "{amount}"),
+        rounds="once",
+        lead_in_s=0.25,
+        timeout_s=60.0,
+    )
     assert found.workloads[0].neighbour == beside
     again = study_from_json(study_to_json(found), foreign=True)
     assert again.workloads[0].neighbour == beside
@@ -85,11 +99,13 @@ def test_its_program_needs_trust_like_that_of_a_command() -> None:
 
 
 def test_its_folder_the_files_and_the_values_of_levels_are_filled_in() -> None:
-    beside = Neighbour(argv=("cp", "{dir}/f000000", "{neighbour}/x", "{amount}", "{place.usb}/y"), rounds="once")
+    beside = Neighbour(
+        argv=("cp", "{dir}/f000000", "{neighbour}/x", "{amount}", "{place.usb}/y"), rounds="once"
+    )
     lab = LabContext(target=None, root="/lab", files="/lab/s0")  # type: ignore[arg-type]
     server = beside.server(lab, {"{amount}": "count=2", "{place.usb}": "/usb/own"})
     assert server.argv == ("cp", "/lab/s0/f000000", "/lab/own/neighbour/x", "count=2", "/usb/own/y")
-    assert (server.ready, server.rounds, server.cwd) == (None, "once", "/lab/own/neighbour")
+    assert (server.ready, server.rounds, server.cwd) == ({}, "once", "/lab/own/neighbour")
 
 
 USED = {"cpu_ns": 5, "fetched_bytes": 3_000_000, "dirtied_bytes": 1_000_000}

@@ -39,7 +39,7 @@ class GroupKnob(KernelFileKnob):
 
     stage = Stage.DEVICE
     scope = Scope.DEVICE
-    option = "key"
+    option: ClassVar[str | None] = "key"
     option_needed = False
     rank = 3  # after the scheduler and its settings
     requirement = Requirement(root=True, labs=DISK_LABS | {IN_PLACE})
@@ -99,7 +99,7 @@ class GroupKnob(KernelFileKnob):
         from iotrial.lab.cgroup import unified
 
         group = self.group(setting)
-        if group == WORK or group == NEIGHBOUR:
+        if group in (WORK, NEIGHBOUR):
             if getattr(context.place, "shared", False):
                 raise RequestError(
                     f"knob {self.name}: the work of a service is not in a group of iotrial's",
@@ -181,7 +181,9 @@ class DeviceLimit(GroupKnob):
 
     def undo(self, target: Target, entry: Entry) -> Undone:
         path, number = entry.address.get("path", ""), entry.address.get("device", "")
-        if not (path.rpartition("/")[2] == self.name and self.is_own(path, entry) and NUMBER.fullmatch(number)):
+        if not (
+            path.rpartition("/")[2] == self.name and self.is_own(path, entry) and NUMBER.fullmatch(number)
+        ):
             raise LabError(
                 f"undo journal: knob {self.name} never sets {path}, so iotrial did not write this entry",
                 hint=ENTRY_CHANGED,
@@ -254,7 +256,9 @@ class IoLatency(DeviceLimit):
     """The latency that a group is to have: others are slowed down while it is missed."""
 
     name = "io.latency"
-    title = "latency of the disk that a control group is to have; other groups are slowed down while it is missed"
+    title = (
+        "latency of the disk that a control group is to have; other groups are slowed down while it is missed"
+    )
     open_levels = "none, or a duration from 100 us"
 
     def parse(self, setting: Setting) -> str:
@@ -406,9 +410,7 @@ def _make(context: RunContext, groups: Groups) -> None:
     from iotrial.lab.objects.cgroup import LabCgroup
 
     for group in (groups.work, groups.neighbour):
-        LabCgroup().make(
-            context.worker, context.journal, group, boot_id=context.boot_id, trial=context.trial
-        )
+        LabCgroup().make(context.worker, context.journal, group, boot_id=context.boot_id, trial=context.trial)
 
 
 def _words(text: str, number: str) -> dict[str, str]:

@@ -60,9 +60,7 @@ class Neighbour(Struct, frozen=True, kw_only=True):
     lead_in_s: Annotated[
         Duration, Meta(ge=0, le=600, description="how long it works before the timed part begins")
     ] = 1.0
-    timeout_s: Annotated[
-        Duration, Meta(gt=0, le=86400, description="of `once`: then the run fails")
-    ] = 600.0
+    timeout_s: Annotated[Duration, Meta(gt=0, le=86400, description="of `once`: then the run fails")] = 600.0
 
     def responses(self) -> tuple[ResponseSpec, ...]:
         """Return what it is judged by."""
@@ -78,7 +76,7 @@ class Neighbour(Struct, frozen=True, kw_only=True):
         return Server(
             name=NAME,
             argv=tuple(filled(word, values) for word in self.argv),
-            ready=None,
+            ready={},
             environment=minimal_environment(),
             cwd=folder(lab),
             stop_timeout_s=self.timeout_s,

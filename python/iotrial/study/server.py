@@ -26,13 +26,13 @@ class Server:
     """A server to start, and how to tell that it is ready.
 
     ``argv``: a program that stays in the foreground. ``ready`` is one of ``{"tcp": port}`` (on 127.0.0.1),
-    ``{"socket": path}`` and ``{"file": path, "contains": text}``; None: as soon as it runs. ``stop_signal`` makes it shut
+    ``{"socket": path}`` and ``{"file": path, "contains": text}``; empty: as soon as it runs. ``stop_signal`` makes it shut
     down cleanly. ``rounds``: it may end by itself, and is then done, or started again (None: it may not).
     """
 
     name: str
     argv: tuple[str, ...]
-    ready: Mapping[str, object] | None
+    ready: Mapping[str, object]
     environment: Mapping[str, str] = field(default_factory=dict)
     cwd: str = "/"
     timeout_s: float = 60.0
@@ -43,7 +43,7 @@ class Server:
 
 def start(target: Target, server: Server, user: Mapping[str, int] | None) -> None:
     """Start the server and wait until it is ready. Raises LabError with its output if it does not become ready."""
-    socket = (server.ready or {}).get("socket")
+    socket = server.ready.get("socket")
     if isinstance(socket, str) and len(socket.encode()) > LONGEST_SOCKET:
         raise LabError(
             f"server {server.name}: its socket {socket} has a path of {len(socket.encode())} bytes, "
@@ -58,7 +58,7 @@ def start(target: Target, server: Server, user: Mapping[str, int] | None) -> Non
             environment=dict(server.environment),
             cwd=server.cwd,
             user=None if user is None else dict(user),
-            ready=None if server.ready is None else dict(server.ready),
+            ready=dict(server.ready) or None,
             rounds=server.rounds,
             timeout_s=server.timeout_s,
         )
