@@ -43,7 +43,7 @@ class GroupKnob(KernelFileKnob):
     option_needed = False
     rank = 3  # after the scheduler and its settings
     requirement = Requirement(root=True, labs=DISK_LABS | {IN_PLACE})
-    consequence = trade_off("I/O of one group is slowed down for the sake of others")
+    consequence = trade_off("requests of one group wait for the sake of those of others")
     #: the value of a group that nobody has set
     unset: ClassVar[str] = NONE
 
