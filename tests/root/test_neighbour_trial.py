@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from running import failures_of, iotrial, run_json, stored_runs, write_study
 
+from iotrial.polling import attempts
 from left_behind import host_state, left_by_tests
 
 MIB = 1 << 20
@@ -88,6 +92,36 @@ def test_one_that_takes_too_long_fails_the_run(state: Path, disk_folder: Path) -
     failures = failures_of(state)
     assert failures
     assert all(one.startswith("neighbour sleep did not end in time") for one in failures)
+
+
+def running(mark: str) -> list[int]:
+    """Return the processes with this text among their arguments, but those of iotrial itself."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            argv = (folder / "cmdline").read_bytes().split(b"\0")
+            if argv[:1] == [b"sleep"] and mark.encode() in argv:
+                found.append(int(folder.name))
+    return found
+
+
+def test_a_neighbour_ends_with_an_iotrial_that_is_killed(state: Path, disk_folder: Path) -> None:
+    before, mark = host_state(), "54321.25"
+    path = study(disk_folder, f'argv = ["sleep", "{mark}"]')
+    conductor = subprocess.Popen(
+        [sys.executable, "-m", "iotrial", "run", path, "--yes"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        assert any(running(mark) for _ in attempts(60, every_s=0.05)), "it has begun"
+    finally:
+        conductor.kill()
+        conductor.wait()
+    assert any(not running(mark) for _ in attempts(20, every_s=0.05)), "it has ended"
+    iotrial("restore", check=None)
+    assert not changed_since(before)
+    assert not list(state.rglob("*.entry"))
 
 
 LIMITED = """
