@@ -27,6 +27,7 @@ NEEDS = Needs(
             "xfs",
             "btrfs",
             "dm_mod",
+            "bfq",
             "mq_deadline",
             "loop",
             *(level.module for level in LEVELS.values()),

@@ -295,8 +295,7 @@ def test_a_cold_array_keeps_no_stripes(context: RunContext) -> None:
     assert context.target.read("/sys/block/md0/md/stripe_cache_size").strip() == "512"
     turn(context, "raid.state", "whole")
     cache.prepare(context, "cold-files")
-    assert (
-        min(_read_by_disks(context), _read_by_disks(context)) == 240
-    )  # udev may read a few blocks in one of them
+    # udev may read a few blocks in one of them
+    assert min(_read_by_disks(context), _read_by_disks(context)) == 240
     turn(context, "raid.level", "raid1")
     cache.prepare(context, "cold-files")  # it has no stripe cache

@@ -654,9 +654,20 @@ pub struct ServerStart {
     pub environment: Option<BTreeMap<String, String>>,
     pub cwd: Option<String>,
     pub user: Option<User>,
-    pub ready: Ready,
+    /// None: it is ready as soon as it runs.
+    pub ready: Option<Ready>,
+    /// None: it must not end by itself.
+    pub rounds: Option<Rounds>,
     #[serde(default = "of::<60, _>")]
     pub timeout_s: f64,
+}
+
+/// How often a program that may end by itself, with status 0, is started.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Rounds {
+    Once,
+    Repeat,
 }
 
 #[derive(Debug, Deserialize)]
@@ -674,6 +685,9 @@ pub struct ServerStop {
     pub name: String,
     #[serde(default)]
     pub signal: EndSignal,
+    /// Wait for the end of a round first.
+    #[serde(default)]
+    pub after_round: bool,
     #[serde(default = "of::<60, _>")]
     pub timeout_s: f64,
 }

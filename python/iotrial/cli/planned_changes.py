@@ -157,12 +157,15 @@ def places_of(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]
 
 def runs_commands(study: Study) -> bool:
     """Return whether a run starts programs that the study names."""
-    return any(workload.work.starts_programs for workload in study.workloads)
+    return any(w.work.starts_programs or w.neighbour is not None for w in study.workloads)
 
 
 def command_lines(study: Study) -> Iterator[str]:
     """Yield every command of a study, with all its inputs and values."""
     for workload in study.workloads:
+        if workload.neighbour is not None:
+            argv = shlex.join(workload.neighbour.argv)
+            yield _line("command", f"{escape(workload.name)}, its neighbour: {escape(argv)}")
         if not isinstance(workload.work, HasPrograms):
             continue
         launched = workload.work.launched()

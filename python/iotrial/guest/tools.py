@@ -44,8 +44,9 @@ class Tools:
         return found
 
     def _program(self, name: str) -> Path:
-        for folder in _PROGRAMS:
-            path = self._tree / folder / name
+        folders = ("",) if name.startswith("/") else _PROGRAMS
+        for folder in folders:
+            path = self._tree / folder / name.lstrip("/")
             if os.path.lexists(path):
                 return path
         raise LabError(f"guest: no package provides the program {name}")

@@ -118,7 +118,7 @@ class BlockKnob(KernelFileKnob):
         from iotrial.lab.objects.loop import backing_file
 
         if context.place.kind == IN_PLACE:
-            return {IN_USE: _in_use(context.target, path)}
+            return {IN_USE: in_use(context.target, path)}
         if isinstance(context.place, DevicePlace):
             return {"disk": context.place.disk_name}
         return {"backing": context.target.read_or_none(backing_file(str(context.place.device))) or ""}
@@ -132,7 +132,7 @@ class BlockKnob(KernelFileKnob):
         path = entry.address["path"]
         device = path.split("/")[3]
         if IN_USE in entry.identity:
-            same = _in_use(target, path) == entry.identity[IN_USE]
+            same = in_use(target, path) == entry.identity[IN_USE]
             what = "it belongs to another mount" if path.startswith(BACKING) else f"{device} is another disk"
             return None if same else f"{what} now"
         if "disk" in entry.identity:
@@ -158,7 +158,7 @@ class BlockKnob(KernelFileKnob):
 IN_USE = "diskseq"
 
 
-def _in_use(target: Target, path: str) -> str:
+def in_use(target: Target, path: str) -> str:
     """Return what identifies, since boot, the disk or mount of a kernel file.
 
     Of a disk its sequence number (Linux 5.15), or device number and size in sectors; of a mount the inode of its folder in

@@ -21,7 +21,7 @@ from iotrial.study.work import Work
 from iotrial.units import UnitError, parse_size
 
 if TYPE_CHECKING:
-    from iotrial.lab.cgroup import Home
+    from iotrial.lab.cgroup import Groups, Home
     from iotrial.lab.journal import Entry, Journal
     from iotrial.lab.place import Place
     from iotrial.lab.target import Target
@@ -72,6 +72,8 @@ class WorkDraft:
     home: Home | None = None
     #: the mkfs command, for a work that makes a file system
     mkfs: tuple[str, ...] = ()
+    #: the control groups of the work and its neighbour, if a knob sets one of them
+    groups: Groups | None = None
     process: dict[str, str] = field(default_factory=dict)
     #: words before each command of the work, for what only a child of the probe can have
     prefix: tuple[str, ...] = ()

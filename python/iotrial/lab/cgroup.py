@@ -1,9 +1,11 @@
-"""Memory control groups: which version (1 or 2) this machine uses, and where the lab can create its groups.
+"""Control groups: which version (1 or 2) this machine uses, and where the lab can create its groups.
 
 Version 1 (Documentation/admin-guide/cgroup-v1/memory.rst): below the probe's own group, so that its limits still apply.
 Version 2 (Documentation/admin-guide/cgroup-v2.rst): a group that contains processes cannot have child groups with a
 memory limit, so the lab's groups are siblings of the probe's own. Refused if the probe's group has a limit, because the
-work would escape it. No controller is enabled for this.
+work would escape it. No controller is enabled for this, except in a guest.
+
+Limits of I/O exist in version 2 only here. The work and its neighbour have a group each, next to the probe's own.
 """
 
 from __future__ import annotations
@@ -14,6 +16,10 @@ from iotrial.errors import UnsupportedLevel
 from iotrial.lab.target import Target, unescape
 
 PREFIX = "iotrial-lab-"
+#: where a guest mounts version 2
+MOUNT_POINT = "/sys/fs/cgroup"
+#: the property of a systemd unit that enables a controller
+ACCOUNTING = {"memory": "MemoryAccounting", "io": "IOAccounting"}
 #: version 1 shows "no limit" as the largest multiple of the page size that fits a long
 UNLIMITED = 1 << 62
 
@@ -66,13 +72,70 @@ def find(target: Target, *, anywhere: bool = False) -> Home:
     return Home(2, folder, parent)
 
 
-def _check_version_2(target: Target, folder: str, parent: str) -> None:
-    enabled = (target.read_or_none(f"{parent}/cgroup.subtree_control") or "").split()
-    if "memory" not in enabled:
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """The probe's own group, and those that the work and its neighbour join for a run."""
+
+    home: str
+    work: str
+    neighbour: str
+
+
+def unified(target: Target, knob: str) -> str:
+    """Return where version 2 with the io controller is mounted. Raises UnsupportedLevel, naming the knob."""
+    mount = _mounts(target).get(2)
+    hint = "use a guest, which has it: --lab guest"
+    if mount is None:
+        raise UnsupportedLevel(f"knob {knob}: no control groups of version 2 are mounted here", hint=hint)
+    controllers = (target.read_or_none(f"{mount[0]}/cgroup.controllers") or "").split()
+    if "io" not in controllers:
         raise UnsupportedLevel(
-            f"knob memory.limit: the memory controller is not enabled for the groups in {parent}",
-            hint="run iotrial in a scope of systemd's: `sudo systemd-run --scope -p MemoryAccounting=yes iotrial run ...`",
+            f"knob {knob}: the control groups of version 2 in {mount[0]} have no io controller", hint=hint
         )
+    return mount[0]
+
+
+def groups_of(target: Target, knob: str, trial: str) -> Groups:
+    """Return the groups of a trial, which may not exist yet. Raises UnsupportedLevel as ``unified`` does, and where the io
+    controller is not enabled."""
+    folder = own_group(target, unified(target, knob))
+    parent = folder.rpartition("/")[0] if folder != _mounts(target)[2][0] else folder
+    _check_enabled(target, parent, "io", knob)
+    base = f"{parent}/{PREFIX}{trial[:8] or '0'}"
+    return Groups(folder, f"{base}-work", f"{base}-neighbour")
+
+
+def own_group(target: Target, point: str) -> str:
+    """Return the probe's own group of version 2, mounted at ``point``."""
+    lines = target.read("/proc/self/cgroup").split("\n")
+    own = next(line.removeprefix("0::") for line in lines if line.startswith("0::"))
+    return _below(point, _mounts(target)[2][1], own)
+
+
+def mount_in_guest(target: Target) -> None:
+    """Mount version 2 in a guest, which mounts no control groups by itself, and enable the controllers for I/O.
+
+    Dirty pages are charged to a group only with the memory controller.
+    """
+    if 2 in _mounts(target):
+        return
+    target.call("mount", source="cgroup2", target=MOUNT_POINT, type="cgroup2")
+    for controller in ("io", "memory"):
+        target.write(f"{MOUNT_POINT}/cgroup.subtree_control", f"+{controller}")
+
+
+def _check_enabled(target: Target, parent: str, controller: str, knob: str) -> None:
+    enabled = (target.read_or_none(f"{parent}/cgroup.subtree_control") or "").split()
+    if controller not in enabled:
+        raise UnsupportedLevel(
+            f"knob {knob}: the {controller} controller is not enabled for the groups in {parent}",
+            hint="run iotrial in a scope of systemd's: `sudo systemd-run --scope -p "
+            f"{ACCOUNTING[controller]}=yes iotrial run ...`",
+        )
+
+
+def _check_version_2(target: Target, folder: str, parent: str) -> None:
+    _check_enabled(target, parent, "memory", "memory.limit")
     limit = target.read_or_none(f"{folder}/memory.max")
     if folder != parent and limit not in (None, "max"):
         raise UnsupportedLevel(

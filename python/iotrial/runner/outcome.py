@@ -16,6 +16,7 @@ from iotrial.runner.sampling import series_of
 from iotrial.runner.touched import Touched, elsewhere_bytes, is_unused, uncounted
 from iotrial.stats.voids import Void
 from iotrial.store.checks import BY_SECOND, FACTS, SERIES, by_word
+from iotrial.study.neighbour import Neighbour
 from iotrial.study.work import TO_DISK, JobContext, Work, to_take_off
 from iotrial.units import format_bytes
 
@@ -57,6 +58,7 @@ def outcome_of(
     declared: Collection[str],
     seen: Touched | None = None,
     *,
+    neighbour: Neighbour | None = None,
     clock_ahead_ns: int = 0,
 ) -> Outcome:
     """Build the outcome from the probe's answer.
@@ -101,6 +103,8 @@ def outcome_of(
         numbers[TO_DISK] = numbers["wall"] + numbers["nas_sync"]
     found = work.measured(answer, job)
     numbers |= found.numbers
+    if neighbour is not None and failure_of(answer) is None:
+        numbers |= neighbour.measured(answer)
     evidence = {
         "switches_voluntary": float(usage["switches_voluntary"]),
         "switches_involuntary": float(usage["switches_involuntary"]),

@@ -18,6 +18,7 @@ import tomlkit
 
 from iotrial.errors import RequestError, UnknownName, repeated, twice
 from iotrial.knobs.block import READ_AHEAD, BlockScheduler, BlockTunable
+from iotrial.knobs.cgroup import IoLatency, IoMax, IoWeight
 from iotrial.knobs.declaration import Stage, declarations
 from iotrial.knobs.sysctl import Sysctl
 from iotrial.runner.combinations import clash
@@ -38,6 +39,8 @@ BDI_READ_AHEAD = "bdi.read_ahead_kb"
 VARIABLE, ARGUMENT, SYSCTL = "environment.variable", "command.argument", "sysctl"
 _ENVIRONMENT = "env."
 TUNABLE = f"{BlockTunable.name}."
+#: limits of a control group: its path follows after an at sign
+GROUP_KNOBS = (IoMax.name, IoWeight.name, IoLatency.name)
 _NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 LONGEST_LABEL = 60
 TIMEOUT = "1 h"
@@ -343,6 +346,9 @@ def setting_of(text: str) -> Varied:
         if key not in BlockTunable.TUNABLES:
             raise UnknownName(f"key of {BlockTunable.name}", key, list(BlockTunable.TUNABLES))
         return Varied(key, BlockTunable.name, ("key", key), values)
+    knob, at, group = name.partition("@")
+    if at and knob in GROUP_KNOBS:
+        return Varied(name, knob, ("key", group), values)
     name = READ_AHEAD.knob if name == BDI_READ_AHEAD else name.removeprefix(f"{SYSCTL}.")
     if name in Sysctl.ALLOWED:
         return Varied(name, SYSCTL, ("key", name), values)

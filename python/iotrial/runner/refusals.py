@@ -236,7 +236,8 @@ def check_commands(study: Study, means: Means) -> None:
             work.check_to_run(study.settings, None if isinstance(means, Brought) else command_user(study))
         except RequestError as error:
             raise RequestError(f"workload {workload.name}: {error.message}", hint=error.hint) from None
-        for program in work.named_programs() if isinstance(work, HasPrograms) else ():
+        named = work.named_programs() if isinstance(work, HasPrograms) else ()
+        for program in (*named, *(workload.neighbour.argv[:1] if workload.neighbour else ())):
             if isinstance(means, Brought):
                 if "{" not in program:
                     means.program(program, PACKAGES.get(program, program))

@@ -37,6 +37,7 @@ from iotrial.lab.knobs.mount import MountKnob
 from iotrial.lab.place import FULL, Place
 from iotrial.runner.command_user import command_user
 from iotrial.runner.guest import MachineSpec
+from iotrial.runner.neighbours import done_beside
 from iotrial.runner.outcome import (
     Outcome,
     counters_of,
@@ -303,6 +304,7 @@ class Runner:
             known,
             declared,
             seen,
+            neighbour=workload.neighbour,
             clock_ahead_ns=self._session.clock_ahead_ns,
         )
         if outcome.failure is None and wrong is not None:
@@ -538,7 +540,13 @@ class Runner:
         return answer
 
     def _do(self, context: RunContext, workload: Workload, job: dict[str, object]) -> dict[str, Any]:
-        return context.worker.call(workload.work.verb, **job)
+        return done_beside(
+            context,
+            workload,
+            self._serving,
+            self._job_builder.job_context(context, workload).arguments,
+            lambda: context.worker.call(workload.work.verb, **job),
+        )
 
 
 def _as_drafted(workload: Workload, context: RunContext) -> Workload:

@@ -31,8 +31,10 @@ from iotrial.guest.link import Link
 from iotrial.guest.machine import DiskImage
 from iotrial.guest.place import GuestPlace, serials_of
 from iotrial.guest.share import Share
+from iotrial.knobs.cgroup import GroupKnob
 from iotrial.knobs.knob import FileSelection, RunContext, TakenError, Undone, WorkDraft
 from iotrial.lab import host, registry
+from iotrial.lab.cgroup import mount_in_guest
 from iotrial.lab.device import DevicePlace
 from iotrial.lab.disk import DiskOptions, DiskPlace
 from iotrial.lab.filesystem import FILESYSTEMS
@@ -207,6 +209,9 @@ class Session:
         if self._guest is not None:
             link = self._guest.link
             self.clock_ahead_ns = clock_ahead_ns(self.target if link is None else link.client)
+            every = (setting for group in self.resolved.settings.values() for setting in group)
+            if any(isinstance(setting.knob, GroupKnob) for setting in (*every, *self.resolved.pinned)):
+                mount_in_guest(self.target)
         self._open_places()
         extra = self.extra_places()
         self.settings.settle([p for name, p in self.places.items() if name not in extra], extra.values())

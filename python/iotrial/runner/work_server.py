@@ -17,6 +17,7 @@ from iotrial.lab.simulated_disk import at_once
 from iotrial.lab.target import Target
 from iotrial.runner.command_user import unprivileged_user
 from iotrial.study import server
+from iotrial.study.neighbour import NAME as NEIGHBOUR
 from iotrial.study.server import Server
 from iotrial.study.work import HasOwnData, HasServer, LabContext, Work
 
@@ -72,14 +73,22 @@ class Serving:
                 context.worker.call("evict_tree", path=lab.own)
         if isinstance(work, HasServer) and (servers := work.started_servers(lab)):
             for wanted in servers:
-                server.start(context.worker, wanted, lab.user)
-                self._running.append((context.worker, wanted))
+                self.begin(context.worker, wanted)
             work.begun(lab)
             # Otherwise what it wrote while starting would be written back, and space allocated for it, during
             # the timed part.
             context.place.syncfs()
         if state == "warm":
             cache.prepare(context, state)
+
+    def begin(self, target: Target, wanted: Server) -> None:
+        """Start one server. Raises LabError."""
+        server.start(target, wanted, self.user())
+        self._running.append((target, wanted))
+
+    def forget(self, name: str) -> None:
+        """Leave it to the caller to stop this server."""
+        self._running = [(target, one) for target, one in self._running if one.name != name]
 
     def warm(
         self, context: RunContext, work: Work, state: str, job: Callable[[], Mapping[str, object]]
@@ -135,9 +144,11 @@ def _at_once(context: RunContext, until: ExitStack) -> None:
 
 
 def numbers(answer: Mapping[str, Any]) -> dict[str, float]:
-    """Return what all servers used during the timed part: seconds, bytes and counts by name."""
+    """Return what all servers of the work used during the timed part: seconds, bytes and counts by name."""
     found: dict[str, float] = {}
-    for used in answer.get("servers", {}).values():
+    for server_name, used in answer.get("servers", {}).items():
+        if server_name == NEIGHBOUR:
+            continue
         for name, value in used.items():
             if value is not None:
                 plain, scale = (name.removesuffix("_ns"), 1e9) if name.endswith("_ns") else (name, 1)

@@ -120,7 +120,7 @@ def _check_responses(study: Study) -> None:
     specs = {
         (workload.name, spec.name): spec
         for workload in study.workloads
-        for spec in nameable(workload.work.responses())
+        for spec in nameable(workload.responses())
     }
     _check_distinct("response", [f"{r.workload}.{r.name}" for r in study.responses])
     for response in study.responses:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from iotrial.study.neighbour import Neighbour
 from iotrial.study.places import LAB_DEVICE, LOG_KNOB, Holds, PlaceSpec
 from iotrial.study.scales import Better, Says, Scale
 from iotrial.study.schema import (
@@ -36,6 +37,7 @@ from iotrial.study.schema import (
     StudyName,
     one_of,
 )
+from iotrial.study.work import ResponseSpec
 from iotrial.units import parse_size
 
 if TYPE_CHECKING:
@@ -178,6 +180,7 @@ class Workload(Struct, frozen=True):
     ``cache`` names the cache state if no factor varies it. ``only`` restricts the workload to some levels of
     condition factors; ``default`` is false for a workload that runs only on request. ``stands_for`` names the
     workload with the verdicts that this one should have, such as the application of a replay (``report.fidelity``).
+    ``neighbour`` works at the same time.
     """
 
     name: Name
@@ -187,6 +190,11 @@ class Workload(Struct, frozen=True):
     only: Annotated[Mapping[Name, tuple[str, ...]], Meta(max_length=MAX_FACTORS)] = {}
     default: bool = True
     stands_for: Name | None = None
+    neighbour: Neighbour | None = None
+
+    def responses(self) -> tuple[ResponseSpec, ...]:
+        """Return what a run measures: of the work, the default primary response first, then of its neighbour."""
+        return (*self.work.responses(), *(self.neighbour.responses() if self.neighbour else ()))
 
 
 TYPICAL, MEAN = "typical", "mean"

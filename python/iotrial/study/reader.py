@@ -41,6 +41,7 @@ from iotrial.study.model import (
     Study,
     Workload,
 )
+from iotrial.study.neighbour import check_neighbour
 from iotrial.study.places import LAB_DEVICE, LOG_KNOB, Holds, PlaceSpec
 from iotrial.study.programs import PROGRAM, PROGRAM_KNOB
 from iotrial.study.schema import (
@@ -499,6 +500,7 @@ def check_placeholders(
 ) -> None:
     """Reject a placeholder that no command contains, which would have no effect, and ``{out}`` where there is no folder."""
     works = [workload.work for workload in workloads if isinstance(workload.work, HasPrograms)]
+    beside = [word for workload in workloads if workload.neighbour for word in workload.neighbour.argv]
     places = [
         (setting, ("factor", index))
         for index, factor in enumerate(factors)
@@ -511,7 +513,7 @@ def check_placeholders(
         if placeholder is None:
             continue
         having = [work for work in works if any(placeholder in text for text in work.texts())]
-        if not having:
+        if not having and not any(placeholder in word for word in beside):
             message = f'no command workload has the placeholder "{placeholder}"'
             raise source.error(message, *place, "placeholder")
         if "{out}" in setting.value and not all(work.needs_scratch() for work in having):
@@ -538,6 +540,10 @@ def _workload(source: Source, data: dict[str, Any], factors: Sequence[Factor], p
     except Problem as problem:
         raise source.explained(problem, path) from None
     _check_cache(source, table.cache, factors, path)
+    try:
+        check_neighbour(table.neighbour, table.cache)
+    except Problem as problem:
+        raise source.explained(problem, path) from None
     cache = table.cache
     if cache is None and not _varies_cache(factors):
         cache = work.default_cache()
@@ -549,6 +555,7 @@ def _workload(source: Source, data: dict[str, Any], factors: Sequence[Factor], p
         only={name: _only(source, name, labels, factors, path) for name, labels in table.only.items()},
         default=table.default,
         stands_for=table.stands_for,
+        neighbour=table.neighbour,
     )
 
 
@@ -704,7 +711,7 @@ def read_responses(
     not given; else the first.
     """
     entries = [source.table(ResponseTable, table, "response", index) for index, table in enumerate(tables)]
-    specs = {workload.name: workload.work.responses() for workload in workloads}
+    specs = {workload.name: workload.responses() for workload in workloads}
     named: dict[str, _Named] = {workload.name: {} for workload in workloads}
     for index, entry in enumerate(entries):
         for workload in _workloads_of(source, index, entry, specs):

@@ -26,7 +26,8 @@ class Server:
     """A server to start, and how to tell that it is ready.
 
     ``argv``: a program that stays in the foreground. ``ready`` is one of ``{"tcp": port}`` (on 127.0.0.1),
-    ``{"socket": path}`` and ``{"file": path, "contains": text}``. ``stop_signal`` makes it shut down cleanly.
+    ``{"socket": path}`` and ``{"file": path, "contains": text}``; empty: as soon as it runs. ``stop_signal`` makes it shut
+    down cleanly. ``rounds``: it may end by itself, and is then done, or started again (None: it may not).
     """
 
     name: str
@@ -37,6 +38,7 @@ class Server:
     timeout_s: float = 60.0
     stop_signal: Literal["TERM", "INT", "QUIT"] = "TERM"
     stop_timeout_s: float = 60.0
+    rounds: Literal["once", "repeat"] | None = None
 
 
 def start(target: Target, server: Server, user: Mapping[str, int] | None) -> None:
@@ -56,7 +58,8 @@ def start(target: Target, server: Server, user: Mapping[str, int] | None) -> Non
             environment=dict(server.environment),
             cwd=server.cwd,
             user=None if user is None else dict(user),
-            ready=dict(server.ready),
+            ready=dict(server.ready) or None,
+            rounds=server.rounds,
             timeout_s=server.timeout_s,
         )
     except (ProbeError, TargetError) as error:

@@ -27,6 +27,7 @@ from iotrial.study.model import (
     Scale,
     Statistic,
 )
+from iotrial.study.neighbour import Neighbour
 from iotrial.study.schema import (
     MAX_CLAIMS,
     MAX_FACTORS,
@@ -35,6 +36,7 @@ from iotrial.study.schema import (
     MAX_PLACES,
     MAX_WORKLOADS,
     Alpha,
+    Form,
     KnobName,
     Label,
     Line,
@@ -45,6 +47,7 @@ from iotrial.study.schema import (
     Scalar,
     StudyName,
     Words,
+    formed,
 )
 
 Tables = tuple[dict[str, Any], ...]
@@ -148,6 +151,11 @@ class WorkloadTable(Struct, frozen=True):
             description="another workload that this one should agree with, as a replay with its application: the "
             "report compares them"
         ),
+    ] = None
+    neighbour: Annotated[
+        Neighbour | None,
+        formed(Form("[workload.neighbour] table")),
+        Meta(description="a program that works in the lab at the same time, with a response of its own"),
     ] = None
 
 

@@ -18,9 +18,12 @@ def demands(study: Study) -> tuple[str, ...]:
     as_root = any(setting.knob == "process.user" and setting.value == "root" for setting in settings)
     for workload in study.workloads:
         work = workload.work
+        name = f'workload "{workload.name}"'
+        if workload.neighbour is not None:
+            reasons = command_trust.demands([workload.neighbour.step()], settings)
+            found += [f"the neighbour of {name} {reason}" for reason in reasons]
         if not isinstance(work, HasPrograms):
             continue
-        name = f'workload "{workload.name}"'
         if as_root or work.as_root():
             found.append(f"{name} runs {work.noun} as root")
         found += [f"{name} {reason}" for reason in work.demands(settings)]

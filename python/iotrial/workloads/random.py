@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from iotrial.study.schema import Problem, Size
+from iotrial.study.scales import Better, Scale
+from iotrial.study.schema import Duration, Problem, Size
 from iotrial.study.work import (
     CPU_RESPONSES,
     DEVICE_RESPONSES,
@@ -47,6 +48,13 @@ def _latencies(way: str) -> tuple[ResponseSpec, ...]:
     )
 
 
+def _stalls(way: str, longer_s: float) -> ResponseSpec:
+    text = f"share of {way}s that took longer than `stall`"
+    if longer_s:
+        text = f"share of {way}s that took longer than {format_duration(longer_s)}"
+    return ResponseSpec(f"{way}_stalls", "%", Scale.DIFFERENCE, Better.LOWER, text, stretchable=False)
+
+
 _WALL = time_response("wall", "time of all operations")
 _RATE = rate_response("rate", "1/s", "operations per second")
 _DEVICE = (*DEVICE_RESPONSES, SYNCED_RESPONSE)
@@ -60,7 +68,10 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
 
     kind = "random"
     about = "Reads and writes of file blocks in random or sequential order, done and timed inside the probe."
-    documented = (_WALL, _RATE, *_latencies("read"), *_latencies("write"), *CPU_RESPONSES, *_DEVICE)
+    documented = (
+        *(_WALL, _RATE, *_latencies("read"), *_latencies("write")),
+        *(_stalls("read", 0.0), _stalls("write", 0.0), *CPU_RESPONSES, *_DEVICE),
+    )
     options = ("operations", "block", "order", "direct", "depth")
     unstretchable = "percentiles of single operations"
     verb = "random"
@@ -106,6 +117,14 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
                 "operations per second, started at even intervals even if earlier ones are unfinished "
                 "(open loop); 0: each starts when the last ends (closed loop)"
             ),
+        ),
+    ] = 0.0
+    stall_s: Annotated[
+        Duration,
+        Meta(
+            ge=0,
+            le=60,
+            description="report the share of operations that took longer; 0: not reported",
         ),
     ] = 0.0
     series: Annotated[
@@ -156,10 +175,11 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
             way for way, share in (("read", 1 - self.write_share), ("write", self.write_share)) if share > 0
         ]
         latencies = [spec for way in ways for spec in _latencies(way)]
+        stalls = [_stalls(way, self.stall_s) for way in ways if self.stall_s]
         if self.rate:
             latencies.sort(key=lambda spec: not spec.name.endswith("_p99"))
-            return (*latencies, _WALL, _RATE, *CPU_RESPONSES, *_DEVICE)
-        return (_WALL, _RATE, *latencies, *CPU_RESPONSES, *_DEVICE)
+            return (*latencies, *stalls, _WALL, _RATE, *CPU_RESPONSES, *_DEVICE)
+        return (_WALL, _RATE, *latencies, *stalls, *CPU_RESPONSES, *_DEVICE)
 
     def remark(self) -> str:
         if not self.rate:
@@ -201,6 +221,8 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
         numbers = {"rate": self.operations * self.replicates / wall}
         for way, found in operations.items():
             numbers |= {f"{way}_{name}": found[f"{name}_ns"] / 1e9 for name in PERCENTILES}
+            if self.stall_s:
+                numbers[f"{way}_stalls"] = _share_longer(found["histogram"], self.stall_s)
         if self.rate:
             numbers |= {f"late_{name}": answer["late"][f"{name}_ns"] / 1e9 for name in PERCENTILES}
         lasted_s = (answer["wall_ns"] - answer["spun"]["wall_ns"]) / 1e9
@@ -228,6 +250,12 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
 
     def writes(self) -> bool:
         return self.write_share > 0.0
+
+
+def _share_longer(histogram: Sequence[Sequence[int]], longer_s: float) -> float:
+    """Return the share of operations that took longer, in percent."""
+    every = sum(count for _, count in histogram)
+    return 100.0 * sum(count for ns, count in histogram if ns > longer_s * 1e9) / every if every else 0.0
 
 
 def by_second(seconds: Sequence[Mapping[str, int]], lasted_s: float) -> dict[str, list[float | None]]:

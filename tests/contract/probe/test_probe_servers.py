@@ -228,3 +228,64 @@ def cached(path: Path) -> int:
         found = sum(byte & 1 for byte in vector)
         del address
     return found
+
+
+def write_in_rounds(probe: Probe, folder: Path, rounds: str, script: str) -> dict[str, object]:
+    argv = ["sh", "-c", script, "sh", str(folder / "written")]
+    return probe("server_start", name="s", argv=argv, rounds=rounds)
+
+
+def test_a_program_in_rounds_is_started_again_and_each_round_is_timed(any_probe: Probe, folder: Path) -> None:
+    before = time.monotonic_ns()
+    write_in_rounds(any_probe, folder, "repeat", "sleep .1; head -c 100000 /dev/zero >> $1")
+    done = any_probe("command", steps=[{"name": "a", "argv": ["sleep", "1"]}])
+    assert (done["verified"], done["failures"]) == (True, [])
+    assert any_probe("server_status", name="s")["alive"]
+    ended = any_probe("server_stop", name="s")
+    after = time.monotonic_ns()
+    assert not ended["died"]
+    assert any_probe("command", steps=[{"name": "a", "argv": ["true"]}])["verified"]
+    size = (folder / "written").stat().st_size
+    rounds = ended["rounds_ns"]
+    assert len(rounds) in (size // 100_000, size // 100_000 - 1), "the last one may not have been heard of"
+    assert len(rounds) >= 3
+    times = [moment for one in rounds for moment in one]
+    assert before < times[0] < after
+    assert times == sorted(times)
+    assert times[-1] < after
+    assert min(end - start for start, end in rounds) >= 0.1e9
+    # what it wrote in the timed part is counted, also by the rounds that have ended
+    assert 0 < done["servers"]["s"]["written_bytes"] <= size + 4096, "and its reaper's few lines"
+    time.sleep(0.3)
+    assert (folder / "written").stat().st_size == size, "nothing goes on"
+
+
+def test_a_program_that_runs_once_is_waited_for_and_is_no_failure(any_probe: Probe, folder: Path) -> None:
+    write_in_rounds(any_probe, folder, "once", "sleep .3; echo done > $1")
+    done = any_probe("command", steps=[{"name": "a", "argv": ["true"]}])
+    assert (done["verified"], done["failures"]) == (True, [])
+    ended = any_probe("server_stop", name="s", after_round=True)
+    assert (folder / "written").read_text() == "done\n"
+    ((start, end),) = ended["rounds_ns"]
+    assert 0.3e9 <= end - start < 5e9
+    assert not ended["died"]
+    # one that has ended before the job is none either
+    write_in_rounds(any_probe, folder, "once", "true")
+    time.sleep(0.3)
+    done = any_probe("command", steps=[{"name": "a", "argv": ["sleep", ".2"]}])
+    assert (done["verified"], done["failures"]) == (True, [])
+    assert len(any_probe("server_stop", name="s", after_round=True)["rounds_ns"]) == 1
+
+
+def test_a_round_that_fails_or_takes_too_long_is_told(any_probe: Probe, folder: Path) -> None:
+    write_in_rounds(any_probe, folder, "repeat", "sleep .1; echo no luck >&2; exit 3")
+    done = any_probe("command", steps=[{"name": "a", "argv": ["sleep", ".5"]}])
+    assert not done["verified"]
+    assert (done["failures"][0]["step"], done["failures"][0]["exit"]) == ("server s", 3)
+    assert done["failures"][0]["stderr"] == "no luck\n"
+    ended = any_probe("server_stop", name="s")
+    assert (ended["died"], ended["exit"], ended["rounds_ns"]) == (True, 3, [])
+    write_in_rounds(any_probe, folder, "once", "sleep 1000")
+    ended = any_probe("server_stop", name="s", after_round=True, timeout_s=0.3)
+    assert (ended["died"], ended["rounds_ns"]) == (False, [])
+    assert not processes_with(str(folder / "written"))

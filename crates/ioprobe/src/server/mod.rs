@@ -23,7 +23,7 @@ use rustix::process::{pidfd_send_signal, Signal};
 use serde_json::{json, Map, Value};
 
 pub use self::dead::judged;
-use self::reaper::{Reaper, ReaperMessage};
+use self::reaper::{Reaper, ReaperMessage, Round, MOST_ROUNDS};
 pub use self::tree::Used;
 use crate::error::{Doing, Error, Result};
 use crate::jobs::require_root_for_user;
@@ -53,6 +53,9 @@ struct Server {
     descriptor: Option<OwnedFd>,
     log: OwnedFd,
     ended: Option<c_int>,
+    /// It may end by itself, so that nobody needs to ask it to.
+    in_rounds: bool,
+    rounds: Vec<Round>,
 }
 
 thread_local! {
@@ -73,7 +76,9 @@ pub fn start(request: ServerStart, starter: &mut Starter, isolated: bool) -> Res
             "{doing}: the name must be unique, and at most {MOST_SERVERS} servers can run"
         )));
     }
-    check(&request.ready)?;
+    if let Some(ready) = &request.ready {
+        check(ready)?;
+    }
     let limit = Limit::new(Some(request.timeout_s))?;
     let environment = Environment::new(request.environment.as_ref())?;
     let program = environment.program(&request.argv)?;
@@ -95,7 +100,7 @@ pub fn start(request: ServerStart, starter: &mut Starter, isolated: bool) -> Res
     };
     let begun = Instant::now();
     let deadline = begun + Duration::from_secs_f64(limit.seconds().unwrap_or_default());
-    let mut reaper = Reaper::start(&program, &around, starter)?;
+    let mut reaper = Reaper::start(&program, &around, starter, request.rounds)?;
     stragglers::keep(reaper.pid);
     let pid = match started(&mut reaper, deadline) {
         Ok(pid) => pid,
@@ -112,8 +117,11 @@ pub fn start(request: ServerStart, starter: &mut Starter, isolated: bool) -> Res
         descriptor: process_descriptor(pid).ok(),
         log,
         ended: None,
+        in_rounds: request.rounds.is_some(),
+        rounds: Vec::new(),
     };
-    if let Err(error) = wait_until_ready(&mut server, &request.ready, deadline) {
+    let ready = request.ready.as_ref();
+    if let Some(Err(error)) = ready.map(|ready| wait_until_ready(&mut server, ready, deadline)) {
         let stderr = server.last_words();
         give_up(server.reaper, isolated)?;
         let stderr = match stderr.trim() {
@@ -168,20 +176,28 @@ pub fn stop(request: ServerStop, isolated: bool) -> Result<Value> {
     let mut server = taken(&request.name)?;
     let begun = Instant::now();
     server.listen(0)?;
-    let died = server.ended.is_some();
-    server.send(match request.signal {
-        EndSignal::Term => Signal::TERM,
-        EndSignal::Int => Signal::INT,
-        EndSignal::Quit => Signal::QUIT,
-    });
     let patience = Duration::from_secs_f64(limit.seconds().unwrap_or_default());
-    let ended = server.wait(begun + patience)?;
-    if !ended {
-        server.send(Signal::KILL);
-        server.wait(Instant::now() + GONE_WITHIN)?;
+    if request.after_round {
+        server.wait_for_round(begun + patience)?;
+    }
+    let died = server.ended.is_some();
+    let mut ended = true;
+    if !server.in_rounds {
+        server.send(match request.signal {
+            EndSignal::Term => Signal::TERM,
+            EndSignal::Int => Signal::INT,
+            EndSignal::Quit => Signal::QUIT,
+        });
+        ended = server.wait(begun + patience)?;
+        if !ended {
+            server.send(Signal::KILL);
+            server.wait(Instant::now() + GONE_WITHIN)?;
+        }
     }
     let stderr = server.last_words();
     let status = server.ended;
+    let rounds = server.rounds.iter().map(|r| (r.start_ns, r.end_ns));
+    let rounds: Vec<_> = rounds.collect();
     let left = give_up(server.reaper, isolated)?;
     Ok(json!({
         "exit": status.filter(|s| libc::WIFEXITED(*s)).map(|s| libc::WEXITSTATUS(s)),
@@ -189,6 +205,7 @@ pub fn stop(request: ServerStop, isolated: bool) -> Result<Value> {
         "died": died,
         "killed": !ended,
         "left": left,
+        "rounds_ns": rounds,
         "stderr": stderr,
         "wall_ns": begun.elapsed().as_nanos() as u64,
     }))
@@ -236,8 +253,30 @@ pub fn between(before: &[(String, Used)], after: &[(String, Used)]) -> Map<Strin
 impl Server {
     /// Process what the reaper reports within this many milliseconds.
     fn listen(&mut self, wait_ms: c_int) -> Result<()> {
-        if let Some(ReaperMessage::Ended(status)) = self.reaper.hear(wait_ms)? {
-            self.ended = Some(status);
+        let mut message = self.reaper.hear(wait_ms)?;
+        while let Some(heard) = message {
+            match heard {
+                ReaperMessage::Ended(status) => self.ended = Some(status),
+                ReaperMessage::Round(round, next) => self.count(round, next),
+                _ => {}
+            }
+            message = self.reaper.hear(0)?;
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, round: Round, next: Option<pid_t>) {
+        self.rounds.push(round);
+        self.pid = next.unwrap_or(0);
+        // After the last round that is reported, the process is not known any more.
+        let known = next.filter(|_| self.rounds.len() < MOST_ROUNDS);
+        self.descriptor = known.and_then(|pid| process_descriptor(pid).ok());
+    }
+
+    /// Wait until a round has ended, or the server, or the deadline has passed.
+    fn wait_for_round(&mut self, deadline: Instant) -> Result<()> {
+        while self.rounds.is_empty() && self.ended.is_none() && Instant::now() < deadline {
+            self.listen(PAUSE_MS)?;
         }
         Ok(())
     }

@@ -5,6 +5,7 @@
 //! what a command has left behind. It reaps, and reports how the server itself ended; only it
 //! learns that. When the probe dies, the kernel kills the reaper, and with it the server.
 
+use crate::clock::monotonic_ns;
 use crate::error::Doing;
 use crate::isolate::end_with;
 use crate::sys;
@@ -18,6 +19,7 @@ use libc::{c_int, pid_t};
 use crate::error::{Error, Result};
 use crate::process::program::Program;
 use crate::process::start::{Starter, Surroundings};
+use crate::protocol::Rounds;
 use crate::sys::{check, write_all};
 
 /// The messages of a reaper, one line each.
@@ -28,7 +30,19 @@ pub enum ReaperMessage {
     Refused(String, c_int),
     /// A wait status.
     Ended(c_int),
+    /// It ended with status 0, as it may; and the process that does the next round, if there is one.
+    Round(Round, Option<pid_t>),
 }
+
+/// When a round began and ended, by the monotonic clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Round {
+    pub start_ns: u64,
+    pub end_ns: u64,
+}
+
+/// Further rounds are not reported, so that the pipe always has room for the end of the server.
+pub const MOST_ROUNDS: usize = 1000;
 
 pub struct Reaper {
     pub pid: pid_t,
@@ -38,14 +52,19 @@ pub struct Reaper {
 
 impl Reaper {
     /// Start a program below its own reaper. Returns before the program runs.
-    pub fn start(program: &Program, around: &Surroundings, starter: &mut Starter) -> Result<Self> {
+    pub fn start(
+        program: &Program,
+        around: &Surroundings,
+        starter: &mut Starter,
+        rounds: Option<Rounds>,
+    ) -> Result<Self> {
         let (reading, writing) = sys::pipe()?;
         fcntl_setfl(&reading, OFlags::NONBLOCK).doing(|| "set up a pipe")?;
         fcntl_setfl(&writing, OFlags::NONBLOCK).doing(|| "set up a pipe")?;
         let probe = getpid();
         // SAFETY: the process has one thread, so the child can go on like the parent.
         match check(unsafe { libc::fork() }, || "fork".to_string())? {
-            0 => keep(probe, program, around, starter, &writing),
+            0 => keep(probe, program, around, starter, &writing, rounds),
             pid => Ok(Reaper {
                 pid,
                 reading,
@@ -94,6 +113,13 @@ fn parsed(line: &str) -> Option<ReaperMessage> {
     match word {
         "started" => rest.parse().ok().map(ReaperMessage::Started),
         "ended" => rest.parse().ok().map(ReaperMessage::Ended),
+        "round" => {
+            let mut numbers = rest.split(' ').map(str::parse::<u64>);
+            let mut next = || numbers.next()?.ok();
+            let (start_ns, end_ns, pid) = (next()?, next()?, next()?);
+            let pid = Some(pid as pid_t).filter(|pid| *pid > 0);
+            Some(ReaperMessage::Round(Round { start_ns, end_ns }, pid))
+        }
         "refused" => {
             let (errno, doing) = rest.split_once(' ')?;
             Some(ReaperMessage::Refused(
@@ -111,6 +137,7 @@ fn keep(
     around: &Surroundings,
     starter: &mut Starter,
     writing: &OwnedFd,
+    rounds: Option<Rounds>,
 ) -> ! {
     end_with(probe);
     if set_child_subreaper(Some(getpid())).is_err() {
@@ -124,7 +151,8 @@ fn keep(
         writing.as_raw_fd(),
     ];
     give_up_all_but(&needed);
-    let server = match starter.start(program, around) {
+    let mut start_ns = monotonic_ns();
+    let mut server = match starter.start(program, around) {
         Ok(pid) => pid,
         Err(error) => {
             let errno = match &error {
@@ -137,6 +165,7 @@ fn keep(
         }
     };
     tell(writing, &format!("started {server}\n"));
+    let mut told = 0;
     loop {
         match sys::wait(-1, libc::__WALL) {
             // Do not exit: its times are the server's, and must stay readable until the probe has
@@ -145,6 +174,21 @@ fn keep(
             Err(_) => unsafe {
                 libc::pause();
             },
+            Ok(Some((pid, 0))) if pid == server && rounds.is_some() => {
+                let end_ns = monotonic_ns();
+                let before_ns = std::mem::replace(&mut start_ns, end_ns);
+                server = match rounds {
+                    Some(Rounds::Repeat) => match starter.start(program, around) {
+                        Ok(pid) => pid,
+                        Err(_) => exit(1), // the probe reports that the reaper is gone
+                    },
+                    _ => 0,
+                };
+                told += 1;
+                if told <= MOST_ROUNDS {
+                    tell(writing, &format!("round {before_ns} {end_ns} {server}\n"));
+                }
+            }
             Ok(Some((pid, status))) if pid == server => {
                 tell(writing, &format!("ended {status}\n"));
             }
@@ -187,9 +231,23 @@ mod tests {
     fn every_line_is_understood() {
         assert_eq!(parsed("started 42"), Some(ReaperMessage::Started(42)));
         assert_eq!(parsed("ended 256"), Some(ReaperMessage::Ended(256)));
+        let round = Round {
+            start_ns: 5,
+            end_ns: 7,
+        };
+        let next = |pid| Some(ReaperMessage::Round(round, pid));
+        assert_eq!(parsed("round 5 7 42"), next(Some(42)));
+        assert_eq!(parsed("round 5 7 0"), next(None));
         let refused = ReaperMessage::Refused("start x: execute it: no".to_string(), 2);
         assert_eq!(parsed("refused 2 start x: execute it: no"), Some(refused));
-        for line in ["", "started", "started x", "refused 2", "left 1"] {
+        for line in [
+            "",
+            "started",
+            "started x",
+            "refused 2",
+            "left 1",
+            "round 5 7",
+        ] {
             assert_eq!(parsed(line), None, "{line}");
         }
     }

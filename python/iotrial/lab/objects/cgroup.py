@@ -13,7 +13,7 @@ from iotrial.lab.target import Target
 from iotrial.polling import attempts
 
 #: paths of a lab's groups; no component may be `..`
-OWN = re.compile(r"(?:/(?!\.\.?/)[^/\0\n]+)+/iotrial-lab-[0-9a-f]{1,8}-(?:none|[0-9]+)")
+OWN = re.compile(r"(?:/(?!\.\.?/)[^/\0\n]+)+/iotrial-lab-[0-9a-f]{1,8}-(?:none|[0-9]+|work|neighbour)")
 
 
 class LabCgroup(LabObject):
