@@ -95,7 +95,7 @@ def test_the_index_names_every_file_with_title_and_sentence(folder: Path) -> Non
     linked = set(re.findall(r"\]\(([^)]+)\)", index))
     assert linked == {path.name for path in folder.iterdir()} - {INDEX, LIST}
     assert "## How large is each effect?\n" in index
-    assert "Mode 0444 is equal to 0777 within the margin (equivalent): 1.001" in index
+    assert "Mode 0444 / 0777: 1.001 \\[0.992, 1.010\\], equivalent." in index
 
 
 @pytest.mark.slow

@@ -83,17 +83,23 @@ def test_marks_are_put_where_their_times_are(tmp_path: Path) -> None:
     """What was acknowledged at 250 ns is behind the flush at 200 ns, and before the write at 300 ns."""
     with WriteLog(log_of(tmp_path, LATE, times=LATE_TIMES)) as log:
         log.place([(250, "k 1"), (400, "k 2")], after=1)
-        assert [(mark.entry, mark.text) for mark in log.marks] == [(0, "begun"), (2, "k 1"), (4, "k 2")]
+        assert [(mark.entry, mark.text) for mark in log.marks] == [(0, "begun"), (3, "k 1"), (6, "k 2")]
+        assert log.flushes == [2, 5]
+        data = [log.data(entry)[:1] for entry in log.entries()]
+        assert data == [b"", b"a", b"", b"", b"b", b"", b"", b"c"]
+        assert [entry.mark for entry in log.entries()] == [one in (0, 3, 6) for one in range(8)]
+        assert log.within_cache(8, 512) == 5  # entries 5 to 7 wrote 512 bytes
         acknowledged = {p.entry: p.acknowledged_before for p in cut_points(log, SEED, 60, after=1)}
-        assert acknowledged[2] == ()
-        assert acknowledged[3] == acknowledged[4] == ("k 1",)
-        assert acknowledged[5] == acknowledged[8] == ("k 1", "k 2")
+        assert acknowledged[3] == ()
+        assert acknowledged[4] == acknowledged[6] == ("k 1",)
+        assert acknowledged[7] == acknowledged[8] == ("k 1", "k 2")
 
 
-def test_marks_stay_in_order_and_behind_what_they_replace(tmp_path: Path) -> None:
+def test_marks_stay_in_order_and_behind_what_is_kept(tmp_path: Path) -> None:
     with WriteLog(log_of(tmp_path, LATE, times=LATE_TIMES)) as log:
         log.place([(50, "early"), (1000, "k 1"), (350, "k 2")], after=1)
-        assert [(mark.entry, mark.text) for mark in log.marks[1:]] == [(1, "early"), (7, "k 1"), (7, "k 2")]
+        assert [(mark.entry, mark.text) for mark in log.marks[1:]] == [(1, "early"), (7, "k 1"), (8, "k 2")]
+        assert len(log) == 9
 
 
 def test_a_log_of_the_kernel_has_no_times(tmp_path: Path) -> None:

@@ -152,6 +152,7 @@ def test_the_plan_says_what_is_changed_as_root() -> None:
 
 #: questions raised in articles that give no figure or claim to compare a trial with
 NOTHING_PUBLISHED = {
+    "application/backup",
     "block/zeros",
     "filesystem/block-size",
     "filesystem/block-size-xfs",

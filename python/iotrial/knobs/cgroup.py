@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from iotrial.errors import KnobError, LabError, RequestError, TargetError, UnsupportedLevel
 from iotrial.knobs.block import SCHEDULER_MODULES, in_use
-from iotrial.knobs.declaration import Consequence, Scope, Stage, harmless, trade_off
+from iotrial.knobs.declaration import HARMLESS, Consequence, Scope, Stage, trade_off
 from iotrial.knobs.kernel_file import ENTRY_CHANGED, KernelFileKnob, foreign
 from iotrial.knobs.knob import Requirement, RunContext, TakenError, Undone, whole_number
 from iotrial.study.model import Setting
@@ -214,7 +214,7 @@ class IoMax(DeviceLimit):
     name = "io.max"
     title = "most bytes and requests per second that a control group reads and writes"
     open_levels = "none, or limits such as wbps=20MiB, rbps=50MiB, riops=200, wiops=200, one or several"
-    consequence = harmless("the processes of the group wait longer for the disk")
+    consequence = trade_off("the processes of the group wait longer for the disk")
     of_the_whole = True
 
     KEYS: ClassVar[tuple[str, ...]] = ("rbps", "wbps", "riops", "wiops")
@@ -289,7 +289,7 @@ class IoCostQos(DeviceLimit):
         "off, on (the kernel's own bounds), or bounds: rpct=95 rlat=5000 wpct=95 wlat=5000 min=50 max=150"
     )
     consequence = trade_off("the disk's throughput is held down to keep its latency in bounds")
-    consequences: Mapping[str, Consequence] = {"off": harmless("the kernel shares the disk as it always did")}
+    consequences: Mapping[str, Consequence] = {"off": HARMLESS}
     unset = "off"
     rank = 2  # before the weights that it makes effective
 

@@ -263,7 +263,7 @@ def _keep(target: Target, kind: str, cut: Cut, state: _State, folder: Path) -> P
         recovery.recover(())
     service = cut.setup.service
     own = tuple(pair for pair in service.environment if pair not in os.environ.items())
-    mistakes = _mistakes(cut, state, texts)
+    mistakes = [] if kind == "needs fsck" else _mistakes(cut, state, texts)
     if state.outcome.not_started:
         mistakes = [*_stale_lock(target, cut, folder, texts), *mistakes]
     kept = Kept(

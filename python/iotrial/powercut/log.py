@@ -93,13 +93,7 @@ class WriteLog:
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             except ValueError as error:  # an empty file
                 raise LogError(f"{path}: expected a write log, found an empty file") from error
-        self._offsets, self._lengths, self._flags, self._places = (array("Q") for _ in range(4))
-        #: bytes written before each entry, and at the end: all
-        self._written = array("Q", [0])
-        #: when each entry was logged, in ns; of a mark: the entry before it
-        self._times = array("Q")
-        #: entries that are flushes, in ascending order
-        self.flushes: list[int] = []
+        self._empty()
         self.marks: list[Mark] = []
         try:
             self._index()
@@ -154,20 +148,45 @@ class WriteLog:
         raise LogError(f"{self.path}: no mark {text!r} among {len(self.marks)} marks")
 
     def place(self, texts: Sequence[tuple[int, str]], *, after: int) -> None:
-        """Let these marks take the place of those from entry ``after`` on: each with its time, in ns of the monotonic clock.
+        """Put these marks in place of those from entry ``after`` on: each with its time, in ns of the monotonic clock.
 
-        Each is put behind the requests that had been logged by then. Raises LogError if the log has no times.
+        Each stands behind the requests that had been logged by then, as if it had been put into the log at that time. Raises
+        LogError if the log has no times.
         """
         if not any(self._times):
             raise LogError(f"{self.path}: its requests have no times")
+        rows = list(zip(self._offsets, self._lengths, self._flags, self._places, self._times, strict=True))
+        kept, requests = rows[:after], [row for row in rows[after:] if not row[2] & MARK]
+        logged = [row[4] for row in requests]
         self.marks = [mark for mark in self.marks if mark.entry < after]
-        least = after
+        done = 0
         for at, text in texts:
-            behind = bisect_right(self._times, at) - 1
-            while behind > least and self._flags[behind] & MARK:
-                behind -= 1
-            least = max(least, behind)
-            self.marks.append(Mark(least, text))
+            behind = max(done, bisect_right(logged, at))
+            kept += requests[done:behind]
+            done = behind
+            self.marks.append(Mark(len(kept), text))
+            kept.append((0, 0, MARK, 0, at))
+        kept += requests[done:]
+        self._empty()
+        for row in kept:
+            self._add(*row)
+
+    def _empty(self) -> None:
+        self._offsets, self._lengths, self._flags, self._places, self._times = (array("Q") for _ in range(5))
+        #: bytes written before each entry, and at the end: all
+        self._written = array("Q", [0])
+        #: entries that are flushes, in ascending order
+        self.flushes: list[int] = []
+
+    def _add(self, offset: int, length: int, flags: int, place: int, time: int) -> None:
+        if flags & FLUSH and not flags & MARK:
+            self.flushes.append(len(self))
+        self._offsets.append(offset)
+        self._lengths.append(length)
+        self._flags.append(flags)
+        self._places.append(place)
+        self._times.append(time)
+        self._written.append(self._written[-1] + (0 if flags & DISCARD else length))
 
     def _index(self) -> None:
         size = len(self._map)
@@ -191,7 +210,7 @@ class WriteLog:
             length = sectors * sector
             (time,) = TIME.unpack_from(self._map, at + ENTRY.size)
             if flags & MARK:
-                time = self._times[-1] if self._times else 0
+                time = 0
                 if inline > sector - ENTRY.size:
                     raise LogError(f"{self.path}: entry {index}: a mark of {inline} bytes in a sector")
                 data = self._map[at + ENTRY.size : at + ENTRY.size + inline]
@@ -200,16 +219,8 @@ class WriteLog:
                     return
                 self.marks.append(Mark(index, text))
                 length = 0
-            elif flags & FLUSH:
-                self.flushes.append(index)
             at += sector
-            self._offsets.append(first * sector)
-            self._lengths.append(length)
-            self._flags.append(flags)
-            self._times.append(time)
-            self._places.append(at)
-            stored = 0 if flags & DISCARD else length
-            self._written.append(self._written[-1] + stored)
-            at += stored
+            self._add(first * sector, length, flags, at, time)
+            at += 0 if flags & DISCARD else length
             if at > size:
                 raise LogError(f"{self.path}: cut short in entry {index} of {count}")
