@@ -1,4 +1,4 @@
-"""The neighbour of a workload: a program that works in the lab at the same time, such as a backup beside a database.
+"""The neighbour of a workload: a program that works in the lab at the same time, such as the backup of a database.
 
 It has a response of its own, which is what a setting that protects the measured work costs.
 """
@@ -84,7 +84,7 @@ class Neighbour(Struct, frozen=True, kw_only=True):
         )
 
     def measured(self, answer: Mapping[str, Any]) -> dict[str, float]:
-        """Return its number, given the answer of the job that it worked beside."""
+        """Return its number, given the answer of the job that ran at the same time."""
         if self.rounds == "once":
             ((start_ns, end_ns),) = answer[NAME]["rounds_ns"]
             return {TIME: (end_ns - start_ns) / 1e9}
