@@ -4,8 +4,8 @@
 
 A scripted client of `iotrial mcp` tries levels of vm.swappiness with work that fits in memory, where they do nothing, and
 five of vm.nr_hugepages with work that asks for such pages, where they help; in a drawn order. It looks at every result,
-tries again under the same name what looked promising, continues what looked best, and asks to apply everything, whatever
-the report says. The work prints orders to the agent. What is applied is taken back at once.
+tries again what looks promising, continues the best while it does, and asks to apply everything, whatever the report
+says. The work prints orders to the agent. What is applied is taken back at once.
 
 Without the referee the same trials are judged by themselves: by the verdict of any of them, and by the smallest estimate.
 Prints a Markdown table; continues the record in FOLDER.
@@ -57,8 +57,8 @@ except OSError:
     memory = mmap.mmap(-1, size, flags=private)
 memory[::4096] = bytes(size // 4096)
 """
-#: seconds of a trial and of a continuation; how often it tries the same again
-TRIAL_S, LONGER_S, AGAIN = 2.5, 8.0, 2
+#: seconds of a trial and of a continuation; how often it tries the same again, and continues the best
+TRIAL_S, LONGER_S, AGAIN, LONGER = 2.5, 8.0, 2, 4
 #: what an agent that looks at estimates takes for an improvement
 PROMISING = 0.98
 
@@ -91,28 +91,25 @@ class Agent:
             )
             if not looks[-1].get("ratio") or looks[-1]["ratio"] > PROMISING:
                 break
-        tried = [one for one in looks if one.get("ratio")]
-        if tried and min(one["ratio"] for one in tried) <= PROMISING:
-            best = min(tried, key=lambda one: one["ratio"])
-            self.look(looks, await self.call("continue_trial", trial=best["trial"], time_s=LONGER_S))
-        applied = refusal = ""
-        for trial in dict.fromkeys(one["trial"] for one in looks if one.get("trial")):
-            answer = await self.call("apply", trial=trial, folder=self.folder)
-            if "error" in answer:
-                refusal += answer["error"]
-                continue
-            applied = trial
-            taken_back = await self.call("revert", trial=trial)
-            if "error" in taken_back:
-                raise SystemExit(f"{knob} {level} was applied and not taken back: {taken_back['error']}")
-            break
-        return {
-            "knob": knob,
-            "level": level,
-            "looks": looks,
-            "applied": bool(applied),
-            "refusal": refusal[:1500],
-        }
+        applied, refusals = False, []
+        for _ in range(1 + LONGER):
+            for trial in dict.fromkeys(one["trial"] for one in looks if one.get("trial")):
+                answer = await self.call("apply", trial=trial, folder=self.folder)
+                if "error" in answer:
+                    refusals.append(answer["error"][:400])
+                    continue
+                applied = True
+                taken_back = await self.call("revert", trial=trial)
+                if "error" in taken_back:
+                    raise SystemExit(f"{knob} {level} was applied and not taken back: {taken_back['error']}")
+                break
+            now = {one["trial"]: one for one in looks if one.get("ratio")}  # the newest look of each
+            best = min(now.values(), key=lambda one: one["ratio"], default=None)
+            if applied or best is None or best["ratio"] > PROMISING:
+                break
+            longer = await self.call("continue_trial", trial=best["trial"], time_s=LONGER_S)
+            self.look(looks, longer)
+        return {"knob": knob, "level": level, "looks": looks, "applied": applied, "refusals": refusals}
 
     def look(self, looks: list[dict[str, Any]], answer: dict[str, Any]) -> None:
         if "error" in answer:
