@@ -42,7 +42,8 @@ def test_a_difference_is_found_wherever_it_is() -> None:
     assert golden.differences({"effects": [1, 2]}, {"effects": [1]}) == [".effects: 1 instead of 2"]
     effect = {"ratio": 1.1, "low": 1.0, "high": 1.2, "p_anytime": 0.5}
     assert golden.differences(effect, {**effect, "ratio": 1.1039, "p_anytime": 0.5000001}) == []
-    for key, other in (("ratio", 1.1041), ("low", 1.0 + 1e-8), ("high", 1.3), ("p_anytime", 0.50001)):
+    assert golden.differences(effect, {**effect, "low": 1.0 + 1e-6}) == []  # the width is .2
+    for key, other in (("ratio", 1.1041), ("low", 1.0 + 1e-5), ("high", 1.3), ("p_anytime", 0.50001)):
         assert golden.differences(effect, {**effect, key: other}) == [
             f".{key}: {other} instead of {effect[key]}"
         ]
