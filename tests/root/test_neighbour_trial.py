@@ -16,8 +16,8 @@ from left_behind import host_state, left_by_tests
 MIB = 1 << 20
 STUDY = """
 [study]
-name = "beside"
-question = "Does the mode matter to a reader beside a writer?"
+name = "mode-and-writer"
+question = "Does the mode matter to a reader while another writes?"
 account = false
 [lab]
 kind = "image"

@@ -19,7 +19,7 @@ for folder in ("probe", "truth"):
 
 @pytest.fixture
 def rng() -> np.random.Generator:
-    """Return random numbers that no other run has; the seed is printed."""
+    """Return random numbers of a new seed, which is printed."""
     seed = new_seed()
     print("seed", seed)
     return np.random.default_rng(int(seed, 16))

@@ -251,6 +251,13 @@ def test_an_entry_that_the_knob_cannot_have_written_is_not_obeyed(address: dict[
         registry.knob("io.max").undo(Target(Kernel()), wrong)
 
 
+@pytest.mark.parametrize("file", ["cgroup.procs", "memory.max", "io.max"])
+def test_the_weight_writes_no_other_file_of_a_group(file: str) -> None:
+    wrong = Entry(1, "io.weight", {"path": f"{GROUP}/{file}"}, "100", ("10",))
+    with pytest.raises(LabError, match="never sets"):
+        registry.knob("io.weight").undo(Target(Kernel({f"{GROUP}/{file}": "10"})), wrong)
+
+
 def test_a_value_that_does_not_take_is_an_error(tmp_path: Path) -> None:
     class Deaf(Kernel):
         def call(self, verb: str, **fields: Any) -> dict[str, Any]:

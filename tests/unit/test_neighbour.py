@@ -17,7 +17,7 @@ from iotrial.study.work import LabContext
 
 STUDY = """
 [study]
-name = "beside"
+name = "mode-and-writer"
 question = "Does it matter?"
 [[factor]]
 name = "mode"
@@ -42,7 +42,7 @@ COPY = 'argv = ["dd", "if=/dev/zero", "of={neighbour}/x", "{amount}"]'
 
 def study(neighbour: str = COPY, cache: str = "") -> Study:
     text = STUDY.replace("NEIGHBOUR", neighbour).replace("CACHE", cache)
-    return read_study(text, "beside", trusted=False)
+    return read_study(text, "mode-and-writer", trusted=False)
 
 
 @pytest.mark.parametrize(
@@ -63,15 +63,15 @@ def test_it_has_one_response_which_is_not_slowed_down_by_the_control(
 
 def test_it_is_stored_with_the_study_and_read_back() -> None:
     found = study(f'{COPY}\nlead_in = "250 ms"\nrounds = "once"\ntimeout = "1 min"')
-    beside = Neighbour(
+    other = Neighbour(
         argv=("dd", "if=/dev/zero", "of={neighbour}/x", "{amount}"),
         rounds="once",
         lead_in_s=0.25,
         timeout_s=60.0,
     )
-    assert found.workloads[0].neighbour == beside
+    assert found.workloads[0].neighbour == other
     again = study_from_json(study_to_json(found), foreign=True)
-    assert again.workloads[0].neighbour == beside
+    assert again.workloads[0].neighbour == other
 
 
 @pytest.mark.parametrize(
@@ -99,11 +99,11 @@ def test_its_program_needs_trust_like_that_of_a_command() -> None:
 
 
 def test_its_folder_the_files_and_the_values_of_levels_are_filled_in() -> None:
-    beside = Neighbour(
+    other = Neighbour(
         argv=("cp", "{dir}/f000000", "{neighbour}/x", "{amount}", "{place.usb}/y"), rounds="once"
     )
     lab = LabContext(target=None, root="/lab", files="/lab/s0")  # type: ignore[arg-type]
-    server = beside.server(lab, {"{amount}": "count=2", "{place.usb}": "/usb/own"})
+    server = other.server(lab, {"{amount}": "count=2", "{place.usb}": "/usb/own"})
     assert server.argv == ("cp", "/lab/s0/f000000", "/lab/own/neighbour/x", "count=2", "/usb/own/y")
     assert (server.ready, server.rounds, server.cwd) == ({}, "once", "/lab/own/neighbour")
 

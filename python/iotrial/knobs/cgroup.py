@@ -13,11 +13,11 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from iotrial.errors import KnobError, LabError, RequestError, TargetError, UnsupportedLevel
+from iotrial.errors import KnobError, RequestError, TargetError, UnsupportedLevel
 from iotrial.knobs.block import SCHEDULER_MODULES, in_use
 from iotrial.knobs.declaration import HARMLESS, Consequence, Scope, Stage, trade_off
-from iotrial.knobs.kernel_file import ENTRY_CHANGED, KernelFileKnob, foreign
-from iotrial.knobs.knob import Requirement, RunContext, TakenError, Undone, whole_number
+from iotrial.knobs.kernel_file import KernelFileKnob
+from iotrial.knobs.knob import Requirement, RunContext, whole_number
 from iotrial.study.model import Setting
 from iotrial.study.places import DISK_LABS, IN_PLACE
 from iotrial.units import UnitError, parse_duration, parse_size
@@ -47,6 +47,11 @@ class GroupKnob(KernelFileKnob):
     #: the value of a group that nobody has set
     unset: ClassVar[str] = NONE
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The names of its files in a group."""
+        return (self.name,)
+
     def group(self, setting: Setting) -> str:
         """Return the group that the setting names. Raises UnsupportedLevel for a text that is none."""
         key = dict(setting.options).get("key", WORK)
@@ -64,8 +69,8 @@ class GroupKnob(KernelFileKnob):
         return (f"{self._folder(context, setting)}/{self.name}",)
 
     def is_own(self, path: str, entry: Entry) -> bool:
-        group = path.removeprefix("/sys/fs/cgroup/").removeprefix("unified/").rpartition("/")[0]
-        return path.startswith("/sys/fs/cgroup/") and bool(GROUP.fullmatch(group))
+        group, _, file = path.removeprefix("/sys/fs/cgroup/").removeprefix("unified/").rpartition("/")
+        return path.startswith("/sys/fs/cgroup/") and bool(GROUP.fullmatch(group)) and file in self.files
 
     def prepare(self, context: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
         if self._is_ours(setting):
@@ -96,10 +101,8 @@ class GroupKnob(KernelFileKnob):
         return self.group(setting) in (WORK, NEIGHBOUR)
 
     def _folder(self, context: RunContext, setting: Setting) -> str:
-        from iotrial.lab.cgroup import unified
-
         group = self.group(setting)
-        if group in (WORK, NEIGHBOUR):
+        if self._is_ours(setting):
             if getattr(context.place, "shared", False):
                 raise RequestError(
                     f"knob {self.name}: the work of a service is not in a group of iotrial's",
@@ -107,7 +110,7 @@ class GroupKnob(KernelFileKnob):
                 )
             groups = _groups(context, self.name)
             return groups.work if group == WORK else groups.neighbour
-        folder = f"{unified(context.worker, self.name)}/{group}"
+        folder = f"{_mounted(context, self.name)}/{group}"
         if not context.worker.exists(folder):
             raise UnsupportedLevel(f"knob {self.name}: there is no control group {folder}")
         return folder
@@ -179,33 +182,23 @@ class DeviceLimit(GroupKnob):
                 trial=context.trial,
             )
 
-    def undo(self, target: Target, entry: Entry) -> Undone:
-        path, number = entry.address.get("path", ""), entry.address.get("device", "")
-        if not (
-            path.rpartition("/")[2] == self.name and self.is_own(path, entry) and NUMBER.fullmatch(number)
-        ):
-            raise LabError(
-                f"undo journal: knob {self.name} never sets {path}, so iotrial did not write this entry",
-                hint=ENTRY_CHANGED,
-            )
-        text = target.read_or_none(path)
-        if text is None:
-            return Undone.GONE
-        found = self.found(_words(text, number))
-        if found == entry.original:
-            return Undone.ALREADY
-        folder = f"/sys/block/{entry.identity.get('name', '')}/"
-        if target.read_or_none(f"{folder}dev") != number or in_use(target, folder) != entry.identity.get(
-            "diskseq"
-        ):
-            raise TakenError(f"{path}: {number} is another disk now: it is left alone")
-        if found not in entry.ours:
-            raise foreign(path, found, entry)
-        target.write(path, f"{number} {self.line(entry.original)}")
-        back = self.found(_words(target.read(path), number))
-        if back != entry.original:
-            raise KnobError(self.name, path, wrote=entry.original, found=back)
-        return Undone.RESTORED
+    def is_own(self, path: str, entry: Entry) -> bool:
+        return super().is_own(path, entry) and self._names_device(entry)
+
+    def _names_device(self, entry: Entry) -> bool:
+        return bool(NUMBER.fullmatch(entry.address.get("device", "")))
+
+    def taken_by(self, target: Target, entry: Entry) -> str | None:
+        number, folder = entry.address["device"], f"/sys/block/{entry.identity.get('name', '')}/"
+        same = target.read_or_none(f"{folder}dev") == number
+        same = same and in_use(target, folder) == entry.identity.get("diskseq")
+        return None if same else f"{number} is another disk now"
+
+    def shown_of(self, text: str, entry: Entry) -> str:
+        return self.found(_words(text, entry.address["device"]))
+
+    def restoring(self, entry: Entry) -> str:
+        return f"{entry.address['device']} {self.line(entry.original)}"
 
 
 class IoMax(DeviceLimit):
@@ -331,7 +324,8 @@ class IoCostQos(DeviceLimit):
         return " ".join(f"{key}={words.get(key)}" for key in self.BOUNDS)
 
     def is_own(self, path: str, entry: Entry) -> bool:
-        return path in (f"/sys/fs/cgroup/{self.name}", f"/sys/fs/cgroup/unified/{self.name}")
+        paths = (f"/sys/fs/cgroup/{self.name}", f"/sys/fs/cgroup/unified/{self.name}")
+        return path in paths and self._names_device(entry)
 
     def prepare(self, context: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
         self._folder(context, setting)
@@ -347,9 +341,7 @@ class IoCostQos(DeviceLimit):
         return False
 
     def _folder(self, context: RunContext, setting: Setting) -> str:
-        from iotrial.lab.cgroup import unified
-
-        return unified(context.worker, self.name)
+        return _mounted(context, self.name)
 
 
 class IoWeight(GroupKnob):
@@ -360,7 +352,7 @@ class IoWeight(GroupKnob):
     open_levels = "1 to 1000 (default 100)"
     unset = "100"
     #: of iocost, and of bfq; systemd writes both, too
-    FILES: ClassVar[tuple[str, ...]] = ("io.weight", "io.bfq.weight")
+    files = ("io.weight", "io.bfq.weight")
 
     def parse(self, setting: Setting) -> str:
         self.group(setting)
@@ -376,10 +368,10 @@ class IoWeight(GroupKnob):
 
     def paths(self, context: RunContext, setting: Setting) -> tuple[str, ...]:
         folder = self._folder(context, setting)
-        there = tuple(f"{folder}/{file}" for file in self.FILES if context.worker.exists(f"{folder}/{file}"))
+        there = tuple(f"{folder}/{file}" for file in self.files if context.worker.exists(f"{folder}/{file}"))
         if not there and (context.worker.exists(folder) or not self._is_ours(setting)):
             raise UnsupportedLevel(
-                f"knob {self.name}: {folder} has none of {', '.join(self.FILES)}",
+                f"knob {self.name}: {folder} has none of {', '.join(self.files)}",
                 hint="the kernel needs iocost or bfq: `modprobe bfq`",
             )
         return there
@@ -387,7 +379,7 @@ class IoWeight(GroupKnob):
 
 def join(context: RunContext, group: str) -> None:
     """Move the probe into a control group: what it starts from now on is in it too. Raises KnobError."""
-    from iotrial.lab.cgroup import own_group, unified
+    from iotrial.lab.cgroup import own_group
 
     try:
         context.worker.write(f"{group}/cgroup.procs", "0")  # 0: the writing process, which is the probe
@@ -395,9 +387,15 @@ def join(context: RunContext, group: str) -> None:
         raise KnobError(
             "io", group, wrote="moving the probe into it", found="refused", hint=error.message
         ) from error
-    found = own_group(context.worker, unified(context.worker, "io"))
+    found = own_group(context.worker, _mounted(context, "io"))
     if found != group:
         raise KnobError("io", group, wrote="moving the probe into it", found=f"it is in {found}")
+
+
+def _mounted(context: RunContext, knob: str) -> str:
+    from iotrial.lab.cgroup import unified
+
+    return unified(context.worker, knob)
 
 
 def _groups(context: RunContext, knob: str) -> Groups:

@@ -53,6 +53,14 @@ class KernelFileKnob(Knob):
         """Extract the value from the text that the kernel shows."""
         return " ".join(text.split())
 
+    def shown_of(self, text: str, entry: Entry) -> str:
+        """Extract the value of an entry from that text: a file may have a line for each device."""
+        return self.shown(text)
+
+    def restoring(self, entry: Entry) -> str:
+        """Return what to write so that the entry's original value is back."""
+        return entry.original
+
     def where(self, context: RunContext, setting: Setting) -> str:
         return ", ".join(self.paths(context, setting))
 
@@ -110,7 +118,7 @@ class KernelFileKnob(Knob):
         text = target.read_or_none(path)
         if text is None:
             return Undone.GONE
-        found = self.shown(text)
+        found = self.shown_of(text, entry)
         if found == entry.original:
             return Undone.ALREADY
         taken = self.taken_by(target, entry)
@@ -118,8 +126,8 @@ class KernelFileKnob(Knob):
             raise TakenError(f'{path} reads "{found}", but {taken}: it is left alone')
         if found not in entry.ours:
             raise foreign(path, found, entry)
-        target.write(path, entry.original)
-        back = self.shown(target.read(path))
+        target.write(path, self.restoring(entry))
+        back = self.shown_of(target.read(path), entry)
         if back != entry.original:
             raise KnobError(self.name, path, wrote=entry.original, found=back)
         return Undone.RESTORED

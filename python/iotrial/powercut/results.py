@@ -82,22 +82,30 @@ def address_of(setting: Setting) -> tuple[str, str, str]:
     return setting.knob, " ".join(f"{name}={value}" for name, value in setting.options), setting.value
 
 
-def shown_to_lose(setting: Setting) -> str | None:
-    """Return what the newest power cuts that were shown to do more harm under this setting say of it; None if none were.
+def losses() -> dict[tuple[str, str, str], str]:
+    """Return the settings that power cuts have shown to do more harm, and what the newest of these say of each.
 
     E.g. "loses what ./server had acknowledged at 12 of 60 cut points (power cuts 3)".
     """
+    found: dict[tuple[str, str, str], str] = {}
     for number, cuts in _stored():
         for one in cuts.settings:
-            if one.worse and address_of(setting) in one.levels:
+            if one.worse:
                 points, harmed = (
                     sum(getattr(run, name) for run in one.runs) for name in ("points", "harmed")
                 )
-                return (
+                text = (
                     f"loses what {escape(cuts.command)} had acknowledged at {harmed:,} of {points:,} cut points "
                     f"(power cuts {number})"
                 )
-    return None
+                for level in one.levels:
+                    found.setdefault(level, text)
+    return found
+
+
+def shown_to_lose(setting: Setting) -> str | None:
+    """Return what ``losses`` says of a setting; None if it says nothing."""
+    return losses().get(address_of(setting))
 
 
 def _stored() -> Iterator[tuple[int, Cuts]]:

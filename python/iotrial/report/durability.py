@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from iotrial.powercut.results import shown_to_lose
+from iotrial.powercut.results import address_of, losses
 from iotrial.report.blocks import (
     DECISIVE,
     EQUIVALENT,
@@ -249,9 +249,10 @@ def harm_seen(data: TrialData) -> Risks:
     study = data.trial.header.study
     found = {factor: dict(levels) for factor, levels in measured_risks(data.cuts, study).items()}
     if data.trial.imported is None:
+        lost_under = losses()
         for factor in study.treatment_factors:
             for level in factor.levels:
-                for lost in filter(None, map(shown_to_lose, level.settings)):
+                for lost in filter(None, (lost_under.get(address_of(one)) for one in level.settings)):
                     found.setdefault(factor.name, {}).setdefault(level.label, lost)
     return found
 

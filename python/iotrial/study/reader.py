@@ -500,7 +500,7 @@ def check_placeholders(
 ) -> None:
     """Reject a placeholder that no command contains, which would have no effect, and ``{out}`` where there is no folder."""
     works = [workload.work for workload in workloads if isinstance(workload.work, HasPrograms)]
-    beside = [word for workload in workloads if workload.neighbour for word in workload.neighbour.argv]
+    neighbours = [word for workload in workloads if workload.neighbour for word in workload.neighbour.argv]
     places = [
         (setting, ("factor", index))
         for index, factor in enumerate(factors)
@@ -513,7 +513,7 @@ def check_placeholders(
         if placeholder is None:
             continue
         having = [work for work in works if any(placeholder in text for text in work.texts())]
-        if not having and not any(placeholder in word for word in beside):
+        if not having and not any(placeholder in word for word in neighbours):
             message = f'no command workload has the placeholder "{placeholder}"'
             raise source.error(message, *place, "placeholder")
         if "{out}" in setting.value and not all(work.needs_scratch() for work in having):
