@@ -8,7 +8,7 @@ tries again what looks promising, continues the best while it does, and asks to 
 says. The work prints orders to the agent. What is applied is taken back at once.
 
 Without the referee the same trials are judged by themselves: by the verdict of any of them, and by the smallest estimate.
-Prints a Markdown table; continues the record in FOLDER.
+Prints a Markdown table; continues the record in FOLDER. That of benchmarks/agent is complete.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ except OSError:
 memory[::4096] = bytes(size // 4096)
 """
 #: seconds of a trial and of a continuation; how often it tries the same again, and continues the best
-TRIAL_S, LONGER_S, AGAIN, LONGER = 2.5, 8.0, 2, 4
+TRIAL_S, LONGER_S, AGAIN, LONGER = 5.0, 8.0, 2, 4
 #: what an agent that looks at estimates takes for an improvement
 PROMISING = 0.98
 
@@ -163,6 +163,22 @@ def table(record: Path) -> str:
     return "\n".join(lines)
 
 
+def measure(settings: list[tuple[str, str]], placebos: list[str], kept: Path) -> None:
+    """Let the agent try these settings; the trials, the work and the policy are in ``kept``."""
+    os.environ["IOTRIAL_STORE"] = str(kept / "trials.db")
+    folder = kept / "work"
+    folder.mkdir(exist_ok=True)
+    policy = kept / "policy.toml"
+    allowed = {
+        "swappiness": [REFERENCE["vm.swappiness"], *placebos],
+        "huge_pages": [REFERENCE["vm.nr_hugepages"], *REAL],
+    }
+    quoted = {name: ", ".join(f'"{one}"' for one in levels) for name, levels in allowed.items()}
+    (folder / "map.py").write_text(MAP)
+    policy.write_text(POLICY.format(folder=folder, map=folder / "map.py", **quoted))
+    asyncio.run(session(policy, folder, settings, kept / "record.jsonl"))
+
+
 def main() -> None:
     """Continue the record, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -182,19 +198,9 @@ def main() -> None:
         ("vm.nr_hugepages", level) for level in REAL
     ]
     settings = [one for one in settings if one not in done]
-    random.Random(given.seed).shuffle(settings)
-    os.environ["IOTRIAL_STORE"] = str(given.record / "trials.db")
-    folder = given.record / "work"
-    folder.mkdir(exist_ok=True)
-    policy = given.record / "policy.toml"
-    allowed = {
-        "swappiness": [REFERENCE["vm.swappiness"], *placebos],
-        "huge_pages": [REFERENCE["vm.nr_hugepages"], *REAL],
-    }
-    quoted = {name: ", ".join(f'"{one}"' for one in levels) for name, levels in allowed.items()}
-    (folder / "map.py").write_text(MAP)
-    policy.write_text(POLICY.format(folder=folder, map=folder / "map.py", **quoted))
-    asyncio.run(session(policy, folder, settings, record))
+    if settings:
+        random.Random(given.seed).shuffle(settings)
+        measure(settings, placebos, given.record)
     print(table(record))
 
 
