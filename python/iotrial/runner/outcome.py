@@ -54,7 +54,7 @@ def voided(error: KnobError | UnsupportedLevel) -> Outcome:
 class MeasuredRun:
     """A run that the probe has measured: its answer, and what it was asked for."""
 
-    answer: Mapping[str, Any]
+    answer: dict[str, Any]
     context: RunContext
     work: Work
     job: JobContext
