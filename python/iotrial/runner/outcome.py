@@ -71,7 +71,7 @@ class MeasuredRun:
     def outcome(self) -> Outcome:
         """Name its numbers as the study does, and check that it was in the state that was prepared."""
         found = self.work.measured(self.answer, self.job)
-        numbers = self._numbers() | found.numbers
+        numbers = {**self._numbers(), **found.numbers}
         if self.neighbour is not None and failure_of(self.answer) is None:
             numbers |= self.neighbour.measured(self.answer)
         evidence = self._evidence()
