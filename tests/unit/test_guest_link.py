@@ -31,7 +31,7 @@ from iotrial.lab.target import Target
 from iotrial.probe.client import Probe
 from iotrial.runner.guest import GuestSpec
 from iotrial.runner.guests import Guests
-from iotrial.runner.outcome import outcome_of
+from iotrial.runner.outcome import MeasuredRun
 from iotrial.runner.places import sites_of
 from iotrial.runner.resolve import resolve, served_by
 from iotrial.runner.run import measured_with_server
@@ -477,7 +477,7 @@ def test_the_time_until_all_is_on_the_servers_disk_is_that_of_the_run_and_of_the
     )
 
     def numbers(declared: set[str], stretched: str = "") -> Mapping[str, float]:
-        outcome = outcome_of(answer, context, Idle(), "as-is", JobContext(stretched), declared)
+        outcome = MeasuredRun(answer, context, Idle(), JobContext(stretched), "as-is", declared).outcome()
         return {**outcome.responses, **outcome.evidence}
 
     assert "wall_to_disk" not in numbers({"wall"})

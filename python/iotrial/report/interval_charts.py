@@ -139,96 +139,122 @@ def interval_chart(
     rules: Sequence[Rule] = (),
 ) -> Chart:
     """Draw rows of intervals one below the other. The ``margin`` of ratios is a band, unless there is another ``band``."""
-    width = NARROW if narrow else WIDE
-    rows = [row for group in groups for row in group.rows]
-    numbers = max((text_width(row.numbers) for row in rows), default=0.0)
-    word = min(max((text_width(row.word) for row in rows), default=0.0), 250.0)
-    columns = numbers + word + _GAP * (bool(numbers) + bool(word))
-    longest = max((text_width(row.label) for row in rows), default=0.0)
-    above = narrow and (columns > 0 or longest > 120)  # texts are above the interval
-    label = float(width) if above else max(20.0, min(longest, width - columns - 330.0 * (not narrow), 330.0))
-    labels = fitted([row.label for row in rows], label, _MOST_LINES)
-    words = [shortened(row.word, (width - _GAP if narrow else word)) for row in rows]
-    left = 8.0 if above else label + _GAP if longest else 8.0
-    inner = width - 16.0 if above else width - left - columns - 8
-    axis = thinned(axis, inner)
     if band is None and axis.log and margin > 0:
         band = (1 / (1 + margin), 1 + margin)
-    null = Rule(1.0 if axis.log else 0.0, ink=MUTED)
     behind: list[Mark] = [Rect(*band, None, None, BAND)] if band else []
-    panes: list[Pane] = []
-    texts: list[Mark] = []
-    top, at = 4.0, 0
-
-    def strip(begin: float, end: float, marks: Iterable[Mark], *, last: bool) -> None:
-        """Add a pane from ``begin`` to ``end``; its vertical axis is in pixels."""
-        across = axis if last else replace(axis, labelled=False)
-        down = Axis(end - begin, 0.0, grid=False)
-        panes.append(Pane(left, begin, inner, end - begin, across, down, (*behind, null, *rules, *marks)))
-
+    behind += [Rule(1.0 if axis.log else 0.0, ink=MUTED), *rules]
+    drawn = _Intervals([row for group in groups for row in group.rows], axis, behind, narrow=narrow)
     for group in groups:
         if group.title:
-            note = shortened(group.note, width * 0.45) if not narrow else ""
-            room = width - (text_width(note, bold=True) + _GAP if note else 0)
-            top += 4 if texts else 0
-            for line in fitted([group.title], room, 2, bold=True)[0]:
-                texts.append(Text(0, top + LINE / 2, line, bold=True))
-                top += LINE
-            if note:
-                texts.append(Text(width, top - LINE / 2, note, group.note_ink, "end"))
-            if narrow and group.note:
-                for line in fitted([group.note], width, 2)[0]:
-                    texts.append(Text(0, top + LINE / 2, line, group.note_ink))
-                    top += LINE
-            top += 3
-        begin, marks = top, []
-        for row in group.rows:
-            lines = labels[at] if row.label else []
-            last = at == len(rows) - 1
+            drawn.title(group)
+        drawn.rows_of(group)
+    drawn.name_axis()
+    return drawn.chart(name, description)
+
+
+class _Intervals:
+    """Panes and texts of a chart of intervals, from the top down. Lengths in pixels."""
+
+    def __init__(
+        self, rows: Sequence[IntervalRow], axis: Axis, behind: Sequence[Mark], *, narrow: bool
+    ) -> None:
+        self.width = NARROW if narrow else WIDE
+        self.narrow, self.behind = narrow, behind
+        numbers = max((text_width(row.numbers) for row in rows), default=0.0)
+        word = min(max((text_width(row.word) for row in rows), default=0.0), 250.0)
+        columns = numbers + word + _GAP * (bool(numbers) + bool(word))
+        longest = max((text_width(row.label) for row in rows), default=0.0)
+        #: texts are above the interval, not beside it
+        self.above = narrow and (columns > 0 or longest > 120)
+        free = self.width - columns - 330.0 * (not narrow)
+        label = float(self.width) if self.above else max(20.0, min(longest, free, 330.0))
+        labels = fitted([row.label for row in rows], label, _MOST_LINES)
+        words = [shortened(row.word, (self.width - _GAP if narrow else word)) for row in rows]
+        #: rows that are to come: each with the lines of its label and its word
+        self.coming = list(zip(rows, labels, words, strict=True))
+        self.left = 8.0 if self.above or not longest else label + _GAP
+        self.inner = self.width - 16.0 if self.above else self.width - self.left - columns - 8
+        self.axis = thinned(axis, self.inner)
+        self.panes: list[Pane] = []
+        self.texts: list[Text] = []
+        self.top = 4.0
+
+    def title(self, group: IntervalGroup) -> None:
+        note = "" if self.narrow else shortened(group.note, self.width * 0.45)
+        room = self.width - (text_width(note, bold=True) + _GAP if note else 0)
+        self.top += 4 if self.texts else 0
+        for line in fitted([group.title], room, 2, bold=True)[0]:
+            self.texts.append(Text(0, self.top + LINE / 2, line, bold=True))
+            self.top += LINE
+        if note:
+            self.texts.append(Text(self.width, self.top - LINE / 2, note, group.note_ink, "end"))
+        if self.narrow and group.note:
+            for line in fitted([group.note], self.width, 2)[0]:
+                self.texts.append(Text(0, self.top + LINE / 2, line, group.note_ink))
+                self.top += LINE
+        self.top += 3
+
+    def rows_of(self, group: IntervalGroup) -> None:
+        """Add the next rows: on a narrow chart with texts each in a pane, else all in one."""
+        begin, marks = self.top, list[Mark]()
+        for _ in group.rows:
+            row, lines, word = self.coming.pop(0)
             whole = ": ".join(filter(None, (row.label, row.numbers, row.word)))
-            if above:
-                for line in lines:
-                    texts.append(Text(0, top + LINE / 2, line, row.label_ink))
-                    top += LINE
-                two = text_width(row.numbers) + text_width(words[at]) + _GAP > width
-                texts.append(Text(0, top + LINE / 2, row.numbers))
-                top += LINE if two else 0
-                texts.append(
-                    Text(
-                        0 if two else width,
-                        top + LINE / 2,
-                        words[at],
-                        row.word_ink or row.ink,
-                        "start" if two else "end",
-                    )
-                )
-                top += LINE + 1
-                strip(top, top + 18, _marks(row, 9.0, whole), last=last)
-                top += 18 + 8
+            if self.above:
+                self._texts_above(row, lines if row.label else [], word)
+                self._pane(self.top, self.top + 18, _marks(row, 9.0, whole))
+                self.top += 18 + 8
             else:
-                tall = max(1, len(lines)) * LINE + 9
-                middle = top + tall / 2
-                for place, line in enumerate(lines):
-                    texts.append(Text(0, middle + (place - (len(lines) - 1) / 2) * LINE, line, row.label_ink))
-                texts.append(Text(left + inner + _GAP + 8, middle, row.numbers))
-                texts.append(Text(width, middle, words[at], row.word_ink or row.ink, "end"))
+                middle = self._texts_beside(row, lines if row.label else [], word)
                 marks += _marks(row, middle - begin, whole)
-                top += tall
-            at += 1
-        if not above and group.rows:
-            strip(begin, top, marks, last=at == len(rows))
-            top += 6
-    top += 18
-    for line in fitted([axis.title], width, 2)[0] if axis.title else ():
-        half = text_width(line) / 2
-        texts.append(
-            Text(min(max(left + inner / 2, half), width - half), top + LINE / 2, line, MUTED, "middle")
+        if not self.above and group.rows:
+            self._pane(begin, self.top, marks)
+            self.top += 6
+
+    def _texts_above(self, row: IntervalRow, lines: Sequence[str], word: str) -> None:
+        for line in lines:
+            self.texts.append(Text(0, self.top + LINE / 2, line, row.label_ink))
+            self.top += LINE
+        two = text_width(row.numbers) + text_width(word) + _GAP > self.width
+        self.texts.append(Text(0, self.top + LINE / 2, row.numbers))
+        self.top += LINE if two else 0
+        at, anchor = (0, "start") if two else (self.width, "end")
+        self.texts.append(Text(at, self.top + LINE / 2, word, row.word_ink or row.ink, anchor))
+        self.top += LINE + 1
+
+    def _texts_beside(self, row: IntervalRow, lines: Sequence[str], word: str) -> float:
+        """Return the middle of the row."""
+        tall = max(1, len(lines)) * LINE + 9
+        middle = self.top + tall / 2
+        for place, line in enumerate(lines):
+            self.texts.append(Text(0, middle + (place - (len(lines) - 1) / 2) * LINE, line, row.label_ink))
+        self.texts.append(Text(self.left + self.inner + _GAP + 8, middle, row.numbers))
+        self.texts.append(Text(self.width, middle, word, row.word_ink or row.ink, "end"))
+        self.top += tall
+        return middle
+
+    def _pane(self, begin: float, end: float, marks: Iterable[Mark]) -> None:
+        """Add a pane from ``begin`` to ``end``; its vertical axis is in pixels. Only the last one's axis has numbers."""
+        across = replace(self.axis, labelled=False) if self.coming else self.axis
+        down = Axis(end - begin, 0.0, grid=False)
+        self.panes.append(
+            Pane(self.left, begin, self.inner, end - begin, across, down, (*self.behind, *marks))
         )
-        top += LINE
-    height = top + 4
-    shown = [text for text in texts if not isinstance(text, Text) or text.text]
-    kind = "narrow" if narrow else "wide"
-    return Chart(name, width, height, (*panes, sheet(width, height, shown)), description, kind)
+
+    def name_axis(self) -> None:
+        self.top += 18
+        for line in fitted([self.axis.title], self.width, 2)[0] if self.axis.title else ():
+            half = text_width(line) / 2
+            middle = min(max(self.left + self.inner / 2, half), self.width - half)
+            self.texts.append(Text(middle, self.top + LINE / 2, line, MUTED, "middle"))
+            self.top += LINE
+
+    def chart(self, name: str, description: str) -> Chart:
+        height = self.top + 4
+        shown = [text for text in self.texts if text.text]
+        kind = "narrow" if self.narrow else "wide"
+        panes = (*self.panes, sheet(self.width, height, shown))
+        return Chart(name, self.width, height, panes, description, kind)
 
 
 def _marks(row: IntervalRow, at: float, words: str) -> list[Mark]:

@@ -23,6 +23,7 @@ from iotrial.units import format_bytes
 KERNEL_BLOCK = 512
 #: Key among the checks of a run that made no use of the lab's devices.
 UNUSED = "unused"
+ELSEWHERE = "work_elsewhere_bytes"
 #: A run must read from the device this share of what it reads past the page cache.
 LEAST_PAST_CACHE = 0.9
 #: file systems on disks, for which the kernel counts what a process reads
@@ -49,116 +50,143 @@ def voided(error: KnobError | UnsupportedLevel) -> Outcome:
     return Outcome(void=rule, problem=error.message)
 
 
-def outcome_of(
-    answer: dict[str, Any],
-    context: RunContext,
-    work: Work,
-    state: str,
-    job: JobContext,
-    declared: Collection[str],
-    seen: Touched | None = None,
-    *,
-    neighbour: Neighbour | None = None,
-    clock_ahead_ns: int = 0,
-) -> Outcome:
-    """Build the outcome from the probe's answer.
+@dataclass(frozen=True, slots=True)
+class MeasuredRun:
+    """A run that the probe has measured: its answer, and what it was asked for."""
 
-    ``clock_ahead_ns``: by how much the probe's monotonic clock is ahead of this machine's (that of a guest). ``state`` is the
-    cache state that was prepared. ``declared`` are the names of the study's responses; every other number is evidence.
-    ``seen``: what the work was seen to use before.
-    """
-    files = context.files
-    assert files is not None
-    usage = answer["usage"]
-    devices = devices_of(context)
-    counters = summed(answer["devices"], devices.values())
-    own = summed(answer["devices"], context.place.devices.values())
-    served = work_server.numbers(answer)
-    in_process = (
-        usage["blocks_in"] * KERNEL_BLOCK + served.get("server_fetched_bytes", 0.0),
-        usage["blocks_out"] * KERNEL_BLOCK + served.get("server_dirtied_bytes", 0.0),
-    )
-    # what others read from a device in use proves nothing
-    bytes_read = own["read_bytes"] if own and context.place.own_device else in_process[0]
-    spun_wall, spun_cpu = to_take_off(answer, job.stretched)
-    numbers: dict[str, float] = {
-        "wall": answer["wall_ns"] / 1e9 - spun_wall,
-        "user": max(0.0, answer["user_ns"] / 1e9 - spun_cpu),
-        "sys": answer["sys_ns"] / 1e9,
-        "cpu": answer["cpu_ns"] / 1e9 - spun_cpu,
-        "device_read_bytes": float(counters["read_bytes"] if counters else in_process[0]),
-        "device_write_bytes": float(counters["write_bytes"] if counters else in_process[1]),
-        **{key: float(usage[key]) for key in ("faults_minor", "faults_major")},
-        **served,
-        **activity(answer, context.place.device),
-        **answer.get("served", {}),
-    }
-    synced = answer.get("devices_after_sync")
-    if devices and synced:
-        numbers["device_write_bytes_synced"] = float(summed(synced, devices.values())["write_bytes"])
-    if not work.timed:
-        for name in ("wall", "user", "sys", "cpu"):
-            del numbers[name]
-    if TO_DISK in declared and {"wall", "nas_sync"} <= numbers.keys():
-        numbers[TO_DISK] = numbers["wall"] + numbers["nas_sync"]
-    found = work.measured(answer, job)
-    numbers |= found.numbers
-    if neighbour is not None and failure_of(answer) is None:
-        numbers |= neighbour.measured(answer)
-    evidence = {
-        "switches_voluntary": float(usage["switches_voluntary"]),
-        "switches_involuntary": float(usage["switches_involuntary"]),
-        **counted(answer, devices, context.place.queues),
-        **context.work.evidence,
-    }
-    elsewhere = elsewhere_bytes(evidence, answer, devices.values())
-    if elsewhere is not None:
-        evidence["work_elsewhere_bytes"] = elsewhere
-    expected = work.reads_bytes(files.bytes_each, files.count) if context.place.data is None else 0
-    expected = max(expected, int(answer.get("least_read_bytes", 0)), int(LEAST_PAST_CACHE * found.cold_bytes))
-    if seen is not None:
-        expected = max(expected, seen.least_read(files.bytes))
-    if uncounted(context.place):
-        expected = 0
-    return Outcome(
-        responses={name: value for name, value in numbers.items() if name in declared},
-        evidence=evidence | {k: v for k, v in numbers.items() if k not in declared},
-        histograms=found.histograms,
-        checks={
-            "cache": state,
-            "bytes_read": bytes_read,
-            "bytes_expected": expected,
-            **({UNUSED: True} if is_unused(answer, devices.values(), elsewhere, state) else {}),
-            **clock_of(answer, clock_ahead_ns),
-            **_series(answer, context.place.device),
-            **({BY_SECOND: found.seconds} if found.seconds else {}),
-            **found.checks,
-            **({FACTS: by_word(found.facts)} if found.facts else {}),
-        },
-        started_ns=int(answer["started_ns"]) - clock_ahead_ns,
-        failure=failure_of(answer)
-        or found.missing
-        or (_read_holes(found.past_cache_bytes, bytes_read) if _counts_reads(context, answer) else None),
-        void=None
-        if state == "warm" and work.may_read_warm()
-        else cache.void_rule(
-            state,
-            bytes_read=int(bytes_read),
+    answer: dict[str, Any]
+    context: RunContext
+    work: Work
+    job: JobContext
+    #: the cache state that was prepared
+    state: str
+    #: names of the study's responses; every other number is evidence
+    declared: Collection[str]
+    #: what the work was seen to use before
+    seen: Touched | None = None
+    neighbour: Neighbour | None = None
+    #: by how much the probe's monotonic clock is ahead of this machine's (that of a guest)
+    clock_ahead_ns: int = 0
+
+    def outcome(self) -> Outcome:
+        """Name its numbers as the study does, and check that it was in the state that was prepared."""
+        found = self.work.measured(self.answer, self.job)
+        numbers = {**self._numbers(), **found.numbers}
+        if self.neighbour is not None and failure_of(self.answer) is None:
+            numbers |= self.neighbour.measured(self.answer)
+        evidence = self._evidence()
+        bytes_read, expected = self._bytes_read(), self._bytes_expected(found.cold_bytes)
+        return Outcome(
+            responses={name: value for name, value in numbers.items() if name in self.declared},
+            evidence=evidence | {name: value for name, value in numbers.items() if name not in self.declared},
+            histograms=found.histograms,
+            checks={
+                "cache": self.state,
+                "bytes_read": bytes_read,
+                "bytes_expected": expected,
+                **self._unused(evidence.get(ELSEWHERE)),
+                **clock_of(self.answer, self.clock_ahead_ns),
+                **_series(self.answer, self.context.place.device),
+                **({BY_SECOND: found.seconds} if found.seconds else {}),
+                **found.checks,
+                **({FACTS: by_word(found.facts)} if found.facts else {}),
+            },
+            started_ns=int(self.answer["started_ns"]) - self.clock_ahead_ns,
+            failure=failure_of(self.answer)
+            or found.missing
+            or (_read_holes(found.past_cache_bytes, bytes_read) if self._counts_reads() else None),
+            void=self._void(int(bytes_read), expected, kept=int(evidence.get(cache.KEPT, 0))),
+        )
+
+    def _numbers(self) -> dict[str, float]:
+        """Return times in seconds and the traffic, without those that are the work's own."""
+        answer, devices = self.answer, devices_of(self.context)
+        counters = summed(answer["devices"], devices.values())
+        read, written = self._bytes_in_process()
+        spun_wall, spun_cpu = to_take_off(answer, self.job.stretched)
+        numbers: dict[str, float] = {
+            "wall": answer["wall_ns"] / 1e9 - spun_wall,
+            "user": max(0.0, answer["user_ns"] / 1e9 - spun_cpu),
+            "sys": answer["sys_ns"] / 1e9,
+            "cpu": answer["cpu_ns"] / 1e9 - spun_cpu,
+            "device_read_bytes": float(counters["read_bytes"] if counters else read),
+            "device_write_bytes": float(counters["write_bytes"] if counters else written),
+            **{key: float(answer["usage"][key]) for key in ("faults_minor", "faults_major")},
+            **work_server.numbers(answer),
+            **activity(answer, self.context.place.device),
+            **answer.get("served", {}),
+        }
+        synced = answer.get("devices_after_sync")
+        if devices and synced:
+            numbers["device_write_bytes_synced"] = float(summed(synced, devices.values())["write_bytes"])
+        if not self.work.timed:
+            for name in ("wall", "user", "sys", "cpu"):
+                del numbers[name]
+        if TO_DISK in self.declared and {"wall", "nas_sync"} <= numbers.keys():
+            numbers[TO_DISK] = numbers["wall"] + numbers["nas_sync"]
+        return numbers
+
+    def _evidence(self) -> dict[str, float]:
+        devices = devices_of(self.context)
+        evidence = {
+            "switches_voluntary": float(self.answer["usage"]["switches_voluntary"]),
+            "switches_involuntary": float(self.answer["usage"]["switches_involuntary"]),
+            **counted(self.answer, devices, self.context.place.queues),
+            **self.context.work.evidence,
+        }
+        elsewhere = elsewhere_bytes(evidence, self.answer, devices.values())
+        return evidence if elsewhere is None else {**evidence, ELSEWHERE: elsewhere}
+
+    def _unused(self, elsewhere: float | None) -> dict[str, object]:
+        devices = devices_of(self.context).values()
+        return {UNUSED: True} if is_unused(self.answer, devices, elsewhere, self.state) else {}
+
+    def _bytes_in_process(self) -> tuple[float, float]:
+        """Return the bytes read and written, as the kernel counts them for the processes of the work."""
+        usage, served = self.answer["usage"], work_server.numbers(self.answer)
+        return (
+            usage["blocks_in"] * KERNEL_BLOCK + served.get("server_fetched_bytes", 0.0),
+            usage["blocks_out"] * KERNEL_BLOCK + served.get("server_dirtied_bytes", 0.0),
+        )
+
+    def _own_device(self) -> Mapping[str, int]:
+        """Return the counters of the lab's own device; empty if it has none, since others read from one in use."""
+        place = self.context.place
+        return summed(self.answer["devices"], place.devices.values()) if place.own_device else {}
+
+    def _bytes_read(self) -> float:
+        own = self._own_device()
+        return own["read_bytes"] if own else self._bytes_in_process()[0]
+
+    def _bytes_expected(self, cold_bytes: int) -> int:
+        """Return the bytes that a cold run must read from the device."""
+        files, place = self.context.files, self.context.place
+        assert files is not None
+        if uncounted(place):
+            return 0
+        return max(
+            self.work.reads_bytes(files.bytes_each, files.count) if place.data is None else 0,
+            int(self.answer.get("least_read_bytes", 0)),
+            int(LEAST_PAST_CACHE * cold_bytes),
+            0 if self.seen is None else self.seen.least_read(files.bytes),
+        )
+
+    def _counts_reads(self) -> bool:
+        """Return whether the bytes that it has read are counted: by its own device, or by the kernel for its processes."""
+        if self.context.worker is not self.context.target:
+            return False
+        return bool(self._own_device()) or str(self.context.place.facts().get("filesystem")) in COUNTED
+
+    def _void(self, bytes_read: int, expected: int, *, kept: int) -> Void | None:
+        if self.state == "warm" and self.work.may_read_warm():
+            return None
+        return cache.void_rule(
+            self.state,
+            bytes_read=bytes_read,
             bytes_expected=expected,
-            bytes_kept=int(evidence.get(cache.KEPT, 0)),
-            most_kept=0 if seen is None else seen.most_kept,
-        ),
-    )
-
-
-def _counts_reads(context: RunContext, answer: Mapping[str, Any]) -> bool:
-    """Return whether the bytes that a run has read are counted: by its own device, or by the kernel for its processes."""
-    place = context.place
-    if context.worker is not context.target:
-        return False
-    if place.own_device and summed(answer["devices"], place.devices.values()):
-        return True
-    return str(place.facts().get("filesystem")) in COUNTED
+            bytes_kept=kept,
+            most_kept=0 if self.seen is None else self.seen.most_kept,
+        )
 
 
 def _read_holes(past_cache: int, bytes_read: float) -> str | None:

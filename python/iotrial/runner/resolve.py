@@ -136,7 +136,6 @@ def resolve(
     else:
         study, missing = without_missing(study)
     study, notes = _fit_to_lab(study, kind, root=root, explicit=frozenset(explicit))
-    notes += missing
     sites = sites_of(study, kind, located or {}, consent)
     kind = lab_of(sites, kind)
     settings = {
@@ -146,6 +145,27 @@ def resolve(
     }
     pinned = tuple(_pin(setting, kind) for setting in study.fixed)
     every = [setting for group in settings.values() for setting in group] + list(pinned)
+    _check_settings(study, kind, sites, every, means, root=root)
+    refusals.check_labs(study, kind)
+    if copy_from is not None:
+        refusals.check_copied(study, kind)
+    if kind == IN_PLACE:
+        refusals.check_safe_in_place(study)
+    if study.in_windows:
+        refusals.check_in_use(study, [setting.knob for setting in every])
+    _check_sites(study, kind, sites, means)
+    _check_work(study, kind, sites, every, means, root=root)
+    notes = [*notes, *missing, *_notes(study, kind, sites, every)]
+    if isinstance(means, Brought):  # changes inside the guest vanish with it
+        return Resolved(study, kind, root, tuple(notes), (), settings, pinned, sites, means.needs)
+    changes = _changes(sites, every, in_use=study.in_windows)
+    return Resolved(study, kind, root, tuple(notes), changes, settings, pinned, sites, copy_from=copy_from)
+
+
+def _check_settings(
+    study: Study, kind: str, sites: Sequence[Site], every: Sequence[KnobSetting], means: Means, *, root: bool
+) -> None:
+    """Refuse settings that this lab cannot make, that contradict each other, or that the work cannot have."""
     for setting in every:
         refusals.check_requirement(
             study, setting.declared, setting.knob.requires(setting.declared), kind, means, root=root
@@ -155,13 +175,10 @@ def resolve(
     refusals.check_work_options(study)
     refusals.check_made_files(study, kind)
     refusals.check_files(study, means)
-    refusals.check_labs(study, kind)
-    if copy_from is not None:
-        refusals.check_copied(study, kind)
-    if kind == IN_PLACE:
-        refusals.check_safe_in_place(study)
-    if study.in_windows:
-        refusals.check_in_use(study, [setting.knob for setting in every])
+
+
+def _check_sites(study: Study, kind: str, sites: Sequence[Site], means: Means) -> None:
+    """Refuse places for which something is missing."""
     if any(site.disk is not None for site in sites):
         means.modelled_disk()
     if any(site.disks > 1 for site in sites):
@@ -178,6 +195,12 @@ def resolve(
         for tool in ("blkid", "wipefs"):
             means.program(tool, "util-linux")
         refusals.check_one_filesystem(study)
+
+
+def _check_work(
+    study: Study, kind: str, sites: Sequence[Site], every: Sequence[KnobSetting], means: Means, *, root: bool
+) -> None:
+    """Refuse work that cannot be run, that this lab is too small for, or that no setting could change."""
     refusals.check_commands(study, means)
     smallest = min(site.size_bytes for site in sites if site.holds is Holds.RUNS)
     refusals.check_mkfs_work(study, lab_bytes=image_bytes(study))
@@ -193,10 +216,12 @@ def resolve(
             state = cache.resolve(workload.cache, kind)
             if state in CACHE_NEEDS_ROOT and not root:
                 raise PrivilegeError(f"cache state {state}", instead="use cold-data")
-    notes += [] if kind == IN_PLACE else _coarse_clock(study, every)
-    notes += _modelled(study, sites)
-    notes += _left_warm(study, kind)
-    notes += refusals.gone(study)
+
+
+def _notes(study: Study, kind: str, sites: Sequence[Site], every: Sequence[KnobSetting]) -> list[str]:
+    """Return what the user should know of a study in this lab."""
+    notes = [] if kind == IN_PLACE else _coarse_clock(study, every)
+    notes += [*_modelled(study, sites), *_left_warm(study, kind), *refusals.gone(study)]
     notes += [] if kind == GUEST else combinations.halved(study)
     if study.lab.link is not None:
         notes.append(
@@ -204,10 +229,7 @@ def resolve(
         )
     if any(setting.knob.stage is Stage.MACHINE for setting in every):
         notes.append("the guest is described as first booted")
-    changes = _changes(sites, every, in_use=study.in_windows)
-    if isinstance(means, Brought):  # changes inside the guest vanish with it
-        return Resolved(study, kind, root, tuple(notes), (), settings, pinned, sites, means.needs)
-    return Resolved(study, kind, root, tuple(notes), changes, settings, pinned, sites, copy_from=copy_from)
+    return notes
 
 
 def _left_warm(study: Study, kind: str) -> list[str]:

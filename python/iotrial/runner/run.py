@@ -39,10 +39,10 @@ from iotrial.runner.command_user import command_user
 from iotrial.runner.guest import MachineSpec
 from iotrial.runner.neighbours import done_beside
 from iotrial.runner.outcome import (
+    MeasuredRun,
     Outcome,
     counters_of,
     failure_of,
-    outcome_of,
     requested_of,
     voided,
 )
@@ -295,18 +295,17 @@ class Runner:
             return Outcome(failure=error.message)
         declared = {response.name for response in self._session.plan.responses(workload.name)}
         known = replace(self._job_builder.job_context(context, workload), slowdown=slowdown)
-        seen = self._seen.get(workload.name)
-        outcome = outcome_of(
+        outcome = MeasuredRun(
             answer,
             context,
             workload.work,
-            state,
             known,
+            state,
             declared,
-            seen,
-            neighbour=workload.neighbour,
-            clock_ahead_ns=self._session.clock_ahead_ns,
-        )
+            self._seen.get(workload.name),
+            workload.neighbour,
+            self._session.clock_ahead_ns,
+        ).outcome()
         if outcome.failure is None and wrong is not None:
             outcome = replace(outcome, failure=wrong)
         if run.arm.stretched:
@@ -351,6 +350,7 @@ class Runner:
             for every in session.places.values():
                 every.syncfs()
         by_stage = {stage: [t for t in settings if t.knob.stage is stage] for stage in Stage}
+        mounts = by_stage[Stage.MOUNT]
         session.settings.forget()
         self._verify(context, by_stage[Stage.MACHINE])
         # a place that is about to be reassembled gets its settings after that: until then they may not even
@@ -359,31 +359,19 @@ class Runner:
             self._set_outer(context, settings)
         state = self._cache_state(by_stage[Stage.CACHE])
         fresh = cache.needs_fresh_mount(state)
-        treated = self._changed or any(t.role is Role.TREATMENT for t in by_stage[Stage.MOUNT])
+        treated = self._changed or any(t.role is Role.TREATMENT for t in mounts)
         # A run that leaves the neutral mount makes the next one begin by returning to it. The first run of a
         # block must do so, too.
-        leaves = any(isinstance(t.knob, MountKnob) and t.knob.words(t.value) for t in by_stage[Stage.MOUNT])
+        leaves = any(isinstance(t.knob, MountKnob) and t.knob.words(t.value) for t in mounts)
         with self._time.part(Part.MOUNTS):
             place.to_neutral(always=treated or leaves, fresh=fresh)
         declared = session.plan.study.workload(condition.workload).work
-        by_the_work = wish_mkfs(context, declared, by_stage[Stage.FORMAT])
-        if not by_the_work and self._format_due(context, by_stage[Stage.FORMAT], plot):
-            self._plot_formatted[place.name] = None  # until formatting has succeeded
-            with self._time.part(Part.FILES):
-                self._format(context, by_stage[Stage.FORMAT], condition, run.arm)
-            self._plot_formatted[place.name] = plot
-        size = next(
-            (int(t.value) for t in settings if t.knob.name == "file.size" and t.role is Role.TREATMENT), None
-        )
+        self._make_filesystem(context, declared, by_stage[Stage.FORMAT], condition, run.arm, plot)
         scratch = declared.needs_scratch()
         if scratch:
             with self._time.part(Part.FILES):
                 place.make_scratch(self._job_builder.owner(by_stage[Stage.WORK], declared))
-        context.files = session.files.selection(place, condition, run.files, size)
-        files = [
-            t for t in by_stage[Stage.FILES] if not (t.knob.name == "file.size" and t.role is Role.CONDITION)
-        ]
-        self._set_through_neutral(context, files)
+        files = self._set_files(context, condition, run, by_stage[Stage.FILES])
         for setting in by_stage[Stage.WORK] + by_stage[Stage.CACHE]:
             setting.write(context)
             setting.verify(context)
@@ -392,17 +380,9 @@ class Runner:
         with self._time.part(Part.FILES):
             self._serving.provide(context, workload.work, self._job_builder.user(context, workload.work))
             self._aside(context, workload, before)
-        with self._time.part(Part.MOUNTS):
-            shared = isinstance(place, DiskPlace) and place.share is not None
-            if (files or fresh or scratch or before) and (shared or not cache.writes_back(state)):
-                place.syncfs()
-            for setting in by_stage[Stage.MOUNT]:
-                setting.write(context)
-            place.settle(always=treated, fresh=fresh)
-            for other in context.extra_places.values():
-                if fresh and isinstance(other, DiskPlace):  # the work's data there must be cold, too
-                    other.settle(always=False, fresh=True)
-        self._verify(context, by_stage[Stage.PLACE] + by_stage[Stage.MOUNT])
+        written = files or fresh or scratch or bool(before)
+        self._mount(context, mounts, state, written=written, always=treated)
+        self._verify(context, by_stage[Stage.PLACE] + mounts)
         session.settings.applied(context, settings)
         with self._time.part(Part.SETTINGS):
             self._enter(context, by_stage[Stage.WORK])
@@ -410,6 +390,57 @@ class Runner:
             self._serving.start(context, workload.work, state)
         begin_mkfs(context, workload.work)
         return context, state, workload
+
+    def _make_filesystem(
+        self,
+        context: RunContext,
+        work: Work,
+        settings: list[KnobSetting],
+        condition: Condition,
+        arm: Arm,
+        plot: tuple[str, int, int] | None,
+    ) -> None:
+        """Make the file system if it is due, unless the work makes it."""
+        by_the_work = wish_mkfs(context, work, settings)
+        if by_the_work or not self._format_due(context, settings, plot):
+            return
+        self._plot_formatted[context.place.name] = None  # until formatting has succeeded
+        with self._time.part(Part.FILES):
+            self._format(context, settings, condition, arm)
+        self._plot_formatted[context.place.name] = plot
+
+    def _set_files(
+        self, context: RunContext, condition: Condition, run: PlannedRun, settings: list[KnobSetting]
+    ) -> bool:
+        """Select the run's files and bring them to its levels; return whether anything was set."""
+        sizes = [t for t in settings if t.knob.name == "file.size"]
+        size = next((int(t.value) for t in sizes if t.role is Role.TREATMENT), None)
+        context.files = self._session.files.selection(context.place, condition, run.files, size)
+        files = [t for t in settings if t not in sizes or t.role is not Role.CONDITION]
+        self._set_through_neutral(context, files)
+        return bool(files)
+
+    def _mount(
+        self,
+        context: RunContext,
+        settings: list[KnobSetting],
+        state: str,
+        *,
+        written: bool,
+        always: bool,
+    ) -> None:
+        """Mount with the run's options and bring the cache to its state. ``written``: files may have changed before."""
+        place, fresh = context.place, cache.needs_fresh_mount(state)
+        with self._time.part(Part.MOUNTS):
+            shared = isinstance(place, DiskPlace) and place.share is not None
+            if written and (shared or not cache.writes_back(state)):
+                place.syncfs()
+            for setting in settings:
+                setting.write(context)
+            place.settle(always=always, fresh=fresh)
+            for other in context.extra_places.values():
+                if fresh and isinstance(other, DiskPlace):  # the work's data there must be cold, too
+                    other.settle(always=False, fresh=True)
 
     def _cache_state(self, settings: list[KnobSetting]) -> str:
         return settings[-1].value if settings else "as-is"

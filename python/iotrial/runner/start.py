@@ -335,70 +335,81 @@ def _conduct(
     earlier: TrialData | None,
     engine: Engine | None = None,
 ) -> Ended:
-    identity = trial.header.id
-    signal: int | None = None
-    state = TrialState.FAILED
+    """Measure, restore, cut the power, and store how it ended. Raises what had failed first."""
+    ended = Ended(trial, TrialState.FAILED)
     failed: BaseException | None = None
-    conductor: Conductor | None = None
     try:
         spec = Spec.from_plan(plan, trial.header.options)
         made = Conductor if engine is None else engine.conductor
         conductor = made(session, plan, spec, store, trial, limits, watcher, signals, earlier)
-        state = conductor.run()
+        ended = replace(ended, state=conductor.run(), final=conductor.final, fewer=conductor.fewer)
     except Stopped as stopped:
-        signal = stopped.number
         session.abandon_probe()
-        state = TrialState.INTERRUPTED
+        ended = replace(ended, state=TrialState.INTERRUPTED, signal=stopped.number)
     except BrokenPipeError:  # the watcher's output was closed: treat it as SIGPIPE
-        signal = SIGPIPE
-        state = TrialState.INTERRUPTED
+        ended = replace(ended, state=TrialState.INTERRUPTED, signal=SIGPIPE)
     except BaseException as error:
         failed = error
     try:
-        with session.time.part(Part.LAB):
-            session.close()
-        for text in session.changed_at_end:
-            watcher.say(text)
-            store.note(identity, Void.SETTING_CHANGED.value, text)
+        _close(session, store, trial, watcher)
     except Exception as error:
         # a lab that failed rarely closes well: the first error is the cause
         failed = failed or error
-    if failed is None and signal is None and signals.pending is None and trial.header.study.check:
+    if failed is None and ended.signal is None and signals.pending is None and trial.header.study.check:
         try:
-            with session.time.part(Part.POWER_CUTS, whole=True):
-                DurabilityPass(
-                    session.resolved,
-                    plan,
-                    store,
-                    identity,
-                    watcher,
-                    signals,
-                    state=state_folder(),
-                    folder=session.folder,
-                ).run()
+            _cut_power(session, plan, store, trial, watcher, signals)
         except Stopped as stopped:
-            signal = stopped.number
-            state = TrialState.INTERRUPTED
+            ended = replace(ended, state=TrialState.INTERRUPTED, signal=stopped.number)
         except Exception as error:
             failed = error
     if engine is None:  # the time of a service in use is not iotrial's
         with suppress(StoreError):  # storing the state will fail as well
-            store.append_time_spent(identity, session.time.spent_s())
-    if failed is None:
-        try:
-            store.set_state(identity, state, None)
-        except StoreError as error:
-            with reported_together(error):
-                session.check_restored()
-            raise
-        session.check_restored()
-    else:
+            store.append_time_spent(trial.header.id, session.time.spent_s())
+    _store_end(session, store, trial, ended.state, failed)
+    return replace(ended, trial=replace(trial, state=ended.state), signal=ended.signal or signals.pending)
+
+
+def _close(session: Session, store: Store, trial: StoredTrial, watcher: Watcher) -> None:
+    """Restore everything, and say which settings something else had changed by then."""
+    with session.time.part(Part.LAB):
+        session.close()
+    for text in session.changed_at_end:
+        watcher.say(text)
+        store.note(trial.header.id, Void.SETTING_CHANGED.value, text)
+
+
+def _cut_power(
+    session: Session, plan: Plan, store: Store, trial: StoredTrial, watcher: Watcher, signals: StopSignals
+) -> None:
+    with session.time.part(Part.POWER_CUTS, whole=True):
+        DurabilityPass(
+            session.resolved,
+            plan,
+            store,
+            trial.header.id,
+            watcher,
+            signals,
+            state=state_folder(),
+            folder=session.folder,
+        ).run()
+
+
+def _store_end(
+    session: Session, store: Store, trial: StoredTrial, state: TrialState, failed: BaseException | None
+) -> None:
+    """Store how a trial ended. Raises ``failed``, and RestoreError if something could not be restored."""
+    if failed is not None:
         with reported_together(failed):
-            store.set_state(identity, TrialState.FAILED, str(failed))
+            store.set_state(trial.header.id, TrialState.FAILED, str(failed))
         session.check_restored(failed)
         raise failed
-    final, fewer = (None, None) if conductor is None else (conductor.final, conductor.fewer)
-    return Ended(replace(trial, state=state), state, signal or signals.pending, final, fewer)
+    try:
+        store.set_state(trial.header.id, state, None)
+    except StoreError as error:
+        with reported_together(error):
+            session.check_restored()
+        raise
+    session.check_restored()
 
 
 @contextmanager
