@@ -383,3 +383,16 @@ def test_a_checker_that_leaves_a_daemon_keeps_no_arm_from_being_cut(state: Path,
     assert lost_nothing(found["after"])
     assert processes_with("83294") == []
     nothing_left(state)
+
+
+def test_what_was_synced_survives_in_an_overlay_but_not_in_a_volatile_one(state: Path) -> None:
+    words = ("--condition", "workload=packages", "--blocks", "1", "--no-controls")
+    found = verdicts(run_json("filesystem/overlay", *words))
+    assert failures_of(state) == []
+    volatile = found.pop("overlay volatile (data at risk)")
+    assert volatile["acknowledged"] == 100
+    assert volatile["lossy"] > 0
+    assert len(found) == 3
+    for one in found.values():
+        assert one["acknowledged"] == 100
+        assert lost_nothing(one)
