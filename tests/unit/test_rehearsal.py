@@ -82,3 +82,9 @@ def test_files_larger_than_the_memory_cannot_be_warm_also_where_a_level_names_th
     study = catalogue.find("files/permissions")  # its sizes are levels such as "10 KiB"
     assert dict(too_large_to_be_warm(study, 1)).keys() == {one.name for one in study.workloads}
     assert not list(too_large_to_be_warm(study, 1 << 50))
+
+
+def test_a_lab_in_which_programs_make_what_a_run_needs_keeps_its_size() -> None:
+    shipped = catalogue.find("application/git")
+    assert shipped.workloads[0].work.files * shipped.workloads[0].work.size_bytes < 1 << 20
+    assert cut("application/git").lab.size_bytes == shipped.lab.size_bytes
