@@ -99,6 +99,7 @@ TABLES: dict[str, Table] = {
     "averaged-races": tried.averaged_races,
     "large-effects": tried.large_effects_first,
     "account": account.account,
+    "steady-state": levels.steady_states,
 }
 
 #: tables that have no place in the documents, which give their results in a sentence

@@ -19,7 +19,7 @@ from iotrial.report.conditions import Conditions
 from iotrial.report.document import Document
 from iotrial.report.jsonreport import report_json
 from iotrial.report.render import markdown_report
-from iotrial.report.slow_runs import on_means
+from iotrial.report.slow_runs import bounds, on_means
 from iotrial.stats.beyond_typical import FEWEST, mean_bounds, mean_ratio, slow_runs, which_slow
 from iotrial.stats.contrast import Contrasts, PairedRuns, Responses
 from iotrial.stats.model import (
@@ -319,9 +319,19 @@ def test_the_headline_says_what_the_verdict_covers_and_a_note_what_could_be_unse
     made = document([NONE])
     assert made.summary.headline.endswith("within 3 %.")
     assert "as fast as 0777 in typical runs" in made.summary.headline
-    assert "none in 100 of either; stalls rarer than 1 in 5 runs would not be seen" in on_the_first_screen(
-        made
+    assert (
+        "none in 100 of either from block 6 on; stalls rarer than 1 in 5 runs would not be seen"
+        in on_the_first_screen(made)
     )
+
+
+def test_of_eight_blocks_three_are_counted_and_the_words_say_from_which_on() -> None:
+    """The first five establish what is typical."""
+    found = slow_runs(pairs([1.0] * 8, [1.0] * 8), TIME, ALPHA)
+    assert found is not None
+    assert (found.level.runs, found.reference.runs) == (3, 3)
+    said = bounds([replace(EQUIVALENT, slow_runs=found)])
+    assert said.endswith("none in 3 of either from block 6 on; too few blocks for an interval")
 
 
 def test_equivalent_mean_runs_too_are_qualified_by_the_rarest_stall_that_would_have_been_seen() -> None:

@@ -192,8 +192,8 @@ def test_interactions_and_pooled_effects_are_named_as_such_in_json(
 
 def test_pooled_effects_stand_apart_from_conditions(pooled: Document) -> None:
     lines = [line.strip() for line in printed(pooled).splitlines()]
-    at = next(i for i, line in enumerate(lines) if line == "pooled over all conditions")
-    assert lines[at + 1].startswith("f01 on / off")
+    at = next(i for i, line in enumerate(lines) if line.startswith("Means over conditions (pooled)"))
+    assert lines[at + 4].startswith("f01 on / off")
     assert not any(row.effect.kind == "pooled" for row in pooled.primary)
 
 

@@ -1,4 +1,4 @@
-"""Changes in time, of a level and of an effect: false alarms, and detection of real changes."""
+"""Changes in time, of a level and of an effect: false alarms, and detection of real changes; the rule of steady state."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from collections.abc import Callable
 
 import numpy as np
 
-from exact import rate
+from exact import bounds, rate
 from iotrial.stats.change_points import changes
 from iotrial.stats.chunked import run
 from iotrial.stats.confidence_set import hull
 from iotrial.stats.eprocess import interval
+from iotrial.stats.steady_state import steady_state
 from simulated.noise import Floats, Rng, correlated, heavy_tailed, spiky
 
 CORRELATIONS = (0.0, 0.4, 0.6, 0.8)
 LENGTHS = (60, 100, 400)
 END_BLOCKS, END_ALPHA = 120, 0.0125
 STEP, STEP_LENGTH, STEP_CORRELATION, NEAR = 3.0, 120, 0.4, 2
+DRIFTS, SCATTERS, RUNS = (0.0, 0.05, 0.1, 0.2, 0.4), (0.02, 0.05, 0.1, 0.2), (10, 30, 100)
+ALIKE = 0.4  # correlation of neighbouring runs
 
 
 def changes_of_level(rng: Rng, scale: float) -> str:
@@ -93,3 +96,34 @@ def _leaning(contrasts: Floats, effect: float) -> tuple[bool, bool, bool]:
     low = -math.inf if found.low is None else found.low
     high = math.inf if found.high is None else found.high
     return found.leaning, by_looks, found.empty or not low <= effect <= high
+
+
+def steady_states(rng: Rng, scale: float) -> str:
+    """Apply the rule of steady state to trials whose level drifts by a known amount, at several scatters of runs."""
+    trials = max(50, int(4000 * scale))
+    low, high = bounds(trials // 2, trials)
+    names = [f"{scatter:.0%}".replace("%", " %") for scatter in SCATTERS]
+    out = [
+        f"**Trials called steady by the rule of the SNIA: {trials} for each cell** [95 % bounds: at most "
+        f"{(high - low) / 2:.3f} either way]",
+        "",
+        "Rows: how many runs of the arm, and by how much their level rises over the trial in a straight line. Columns: the "
+        f"coefficient of variation of single runs, normal; the last with neighbours that correlate by {ALIKE:g}.",
+        "",
+        f"| runs | drift | {' | '.join(names)} | {names[2]}, correlated |",
+        "| --- | --- |" + " --- |" * (len(SCATTERS) + 1),
+    ]
+    for runs in RUNS:
+        noises = [(scatter, rng.normal(size=(trials, runs))) for scatter in SCATTERS]
+        noises.append((SCATTERS[2], correlated(rng, trials, runs, ALIKE)))
+        for drift in DRIFTS:
+            level = 1.0 + drift * np.linspace(0.0, 1.0, runs)
+            cells = [f"{_steady(level * (1.0 + scatter * noise)):.3f}" for scatter, noise in noises]
+            out.append(f"| {runs} | {drift:.0%}".replace("%", " %") + f" | {' | '.join(cells)} |")
+    return "\n".join(out)
+
+
+def _steady(trials: Floats) -> float:
+    """Return the share of the trials that pass."""
+    found = [steady_state(values) for values in trials]
+    return float(np.mean([one is not None and one.steady for one in found]))

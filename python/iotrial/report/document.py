@@ -22,7 +22,7 @@ from iotrial.report.blocks import Note, View
 from iotrial.report.claims import HeldClaim, Setup, claims_of, hold_claims
 from iotrial.report.conditions import Conditions
 from iotrial.report.designs import Design, design_of, design_rows
-from iotrial.report.diagnostics import diagnostic_sentences
+from iotrial.report.diagnostics import ArmState, diagnostic_sentences, steady_states
 from iotrial.report.durability import DurabilityRow, durability_rows, harm_seen, risks_found
 from iotrial.report.evidence import EvidenceRow, TypicalValues, gather, gather_by_level
 from iotrial.report.facts import FactTable, facts_of
@@ -104,6 +104,8 @@ class Document:
     risks: Risks = field(default_factory=dict)
     #: how well workloads stand for others, such as a replay for its application
     fidelities: tuple[Fidelity, ...] = ()
+    #: whether the device was in steady state, by arm and condition; never part of a verdict
+    steady: tuple[ArmState, ...] = ()
 
     @property
     def trial(self) -> StoredTrial:
@@ -244,6 +246,7 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         durability=durability_rows(data, conditions),
         risks=risks,
         fidelities=fidelities(header.study, effects, evidence, valid=valid),
+        steady=steady_states(data, conditions),
     )
 
 

@@ -14,7 +14,7 @@ from iotrial.design.model import ArmKind
 from iotrial.report.blocks import Block, Cell, Column, Note, Section, Table, View, Words, table
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.evidence import arm_order, sound_runs
-from iotrial.report.notation import capitalised, counted
+from iotrial.report.notation import capitalised, counted, joined
 from iotrial.store.checks import FACTS, by_name
 from iotrial.store.model import TrialData
 from iotrial.study.model import Study
@@ -152,14 +152,27 @@ def _blocks(tables: Sequence[FactTable]) -> Iterator[Block]:
     rest = {_rest(facts.groups) for facts in tables}
     if any(rest):
         yield Note("--json names the others.", view=View.FULL)
-    for first, *more in (names for names in alike if len(names) > 1 and names not in rest):
-        yield Note(", ".join(more), f"{first} and {len(more)} more", view=View.FULL)
+    listed: list[Texts] = []
+    for names in (names for names in alike if len(names) > 1 and names not in rest):
+        first, *more = names
+        whole = next((one for one in listed if set(names) < set(one)), ())
+        left_out = [name for name in whole if name not in names]
+        text = (
+            f"the {len(whole)} above without {joined(left_out)}"
+            if 0 < len(left_out) < len(more)
+            else ", ".join(more)
+        )
+        yield Note(text, f"{first} and {len(more)} more", view=View.FULL)
+        listed.append(names)
 
 
 def fact_tables(tables: Sequence[FactTable]) -> Iterator[Table]:
-    """Yield the tables of text: a row for all names with the same words."""
+    """Yield the tables of text: a row for all names with the same words; rows with one word everywhere are below."""
     for facts in tables:
-        yield _block(facts, facts.groups, view=View.TEXT)
+        differing = tuple(row for row in facts.groups if len(set(row.cells)) > 1)
+        same = [row for row in facts.groups if len(set(row.cells)) == 1]
+        # a table of these alone stays one
+        yield _block(facts, differing or facts.groups, below=same if differing else (), view=View.TEXT)
 
 
 def _rest(rows: Sequence[FactRow]) -> Texts:
@@ -168,15 +181,21 @@ def _rest(rows: Sequence[FactRow]) -> Texts:
     return largest if len(rows) > 1 and len(largest) > _MOST_NAMES else ()
 
 
-def _block(facts: FactTable, rows: Sequence[FactRow], *, view: View) -> Table:
+def _block(facts: FactTable, rows: Sequence[FactRow], *, below: Sequence[FactRow] = (), view: View) -> Table:
     """Build one table; a row is labelled with the first of its names."""
     made: list[tuple[Cell, ...]] = []
-    rest = _rest(rows)
+    rest = _rest((*rows, *below))
     for row in rows:
-        more = len(row.names) - 1
-        name = f"{row.names[0]} and {more} more" if more else row.names[0]
-        name = f"{more + 1} others" if row.names == rest else name
-        made.append((name, *(Words(cell, "dim" if cell in ("no", "–") else "") for cell in row.cells)))
+        cells = (Words(cell, "dim" if cell in ("no", "–") else "") for cell in row.cells)
+        made.append((_label(row, rest), *cells))
     columns = [Column("", wide=True), *(Column(name, wide=True) for name in facts.columns)]
-    text = f"{capitalised(facts.certainty)}."
+    everywhere = "; ".join(f"{_label(row, rest)} {row.cells[0]}" for row in below)
+    text = f"{f'Everywhere: {everywhere}. ' if below else ''}{capitalised(facts.certainty)}."
     return table(columns, made, title=facts.title, note=text, view=view)
+
+
+def _label(row: FactRow, rest: Texts) -> str:
+    more = len(row.names) - 1
+    if row.names == rest:
+        return f"{more + 1} others"
+    return f"{row.names[0]} and {more} more" if more else row.names[0]

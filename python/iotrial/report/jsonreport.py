@@ -46,6 +46,7 @@ from iotrial.stats.model import (
     VoidCount,
 )
 from iotrial.stats.reasons import Reason
+from iotrial.stats.steady_state import SteadyState
 from iotrial.store.model import Continuation, PowerCuts
 from iotrial.store.states import TrialState
 from iotrial.study.model import Claim, Says, Study
@@ -295,6 +296,17 @@ class ChangeInRuns(JsonObject, frozen=True, forbid_unknown_fields=False):
     condition: Labels
 
 
+@has_fields_of(SteadyState)
+class ArmSteady(JsonObject, frozen=True, forbid_unknown_fields=False):
+    """Steady state of the device by the rule of the SNIA, over all runs of one arm in five rounds; no verdict depends on it.
+
+    Range and slope are shares of the average: at most .2, and .1 either way."""
+
+    condition: Labels
+    arm: str
+    response: str
+
+
 class Diagnostics(JsonObject, frozen=True, forbid_unknown_fields=False):
     """Whether the trial is valid, and other facts about how it went."""
 
@@ -321,6 +333,12 @@ class Diagnostics(JsonObject, frozen=True, forbid_unknown_fields=False):
     ]
     conditions: list[ConditionFacts]
     within_runs: list[ChangeInRuns]
+    steady_state: Annotated[
+        list[ArmSteady],
+        Meta(
+            description="Of the reference, and of every device compared, in conditions that read or write the device."
+        ),
+    ]
     not_cut: (
         Annotated[
             tuple[str, ...],
@@ -398,6 +416,10 @@ def report_json(document: Document, figures: Sequence[FigureFiles] | None = None
         within_runs=[
             ChangeInRuns.of(one, condition=one.condition.levels)
             for one in changes_within(document.data, document.conditions)
+        ],
+        steady_state=[
+            ArmSteady.of(one.found, condition=one.condition.labels, arm=one.arm, response=one.response)
+            for one in document.steady
         ],
     )
     report = Report(

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from iotrial.report.conditions import Conditions
 from iotrial.report.notation import capitalised, counted, joined, percent, some
 from iotrial.report.phrases import Kind, interval, interval_of, kind_of, label, level_name
+from iotrial.stats.beyond_typical import FEWEST
 from iotrial.stats.model import Effect, Share, SlowRuns, Verdict
 from iotrial.study.model import MEAN, TYPICAL
 
@@ -95,7 +96,8 @@ def more_slow_runs(effect: Effect) -> str:
 def bounds(effects: Sequence[Effect]) -> str:
     """Describe what remains possible if no difference in slow runs is shown.
 
-    E.g. "slow runs (over 1.5 times typical): none in 60 of either; stalls rarer than 1 in 12 runs would not be seen".
+    E.g. "slow runs (over 1.5 times typical): none in 60 of either from block 6 on; stalls rarer than 1 in 12 runs would not be
+    seen". The blocks before only establish the typical time.
     """
     found = [_slow(effect) for effect in effects]
     what = f"slow runs (over {found[0].factor:g} times the typical time)"
@@ -104,7 +106,7 @@ def bounds(effects: Sequence[Effect]) -> str:
         runs = min(one.level.runs for one in found)
         unseen = max(max(one.level.high, one.reference.high) for one in found)
         each = "of either" if len(found) == 1 else "or more of each arm"
-        text = f"{what}: none in {runs:,} {each}"
+        text = f"{what}: none in {runs:,} {each} from block {FEWEST + 1} on"
         return f"{text}; {TOO_FEW}" if unseen > _MOST else f"{text}; {_unseen(unseen)}"
     most, least = max(one.high for one in found), -min(one.low for one in found)
     open_ = f"no difference shown, {_up(least)} fewer to {_up(most)} more are possible"

@@ -258,13 +258,11 @@ class _Printer:
             names = (_broken(head.name, width) for head, width in zip(heads, widths, strict=True))
             yield from self._row([Text(name, style="bold") for name in names], heads, widths)
             yield Text("─" * min(self._width, sum(widths) + len(_GAP) * (len(widths) - 1)))
-        place = 0
-        for group in groups:
-            if group.title:
-                yield from self._wrapped(Text(group.title, style="bold"))
-            for row in rows[place : place + len(group.rows)]:
+        for titles, own in _alike(groups, rows):
+            if titles:
+                yield from self._wrapped(Text("; ".join(titles), style="bold"))
+            for row in own:
                 yield from self._row(row, heads, widths, indent=indent)
-            place += len(group.rows)
 
     def _parts(
         self, heads: Sequence[Column], rows: Sequence[Sequence[Text]], *, indent: int
@@ -384,6 +382,21 @@ def _text(cell: Cell, view: View, *, brief: bool = False) -> Text:
         shown = word.brief if brief and word.brief else word.text
         text.append(", " if number else "").append(shown, style=_STYLES.get(word.tone, ""))
     return text
+
+
+def _alike(
+    groups: Sequence[Group], rows: Sequence[Sequence[Text]]
+) -> list[tuple[list[str], Sequence[Sequence[Text]]]]:
+    """Return the titles and rows of the groups: those with the same rows under a title once, with all their titles."""
+    found: dict[object, tuple[list[str], Sequence[Sequence[Text]]]] = {}
+    place = 0
+    for number, group in enumerate(groups):
+        own = rows[place : place + len(group.rows)]
+        place += len(group.rows)
+        same = tuple(tuple(cell.plain for cell in row) for row in own) if group.title else number
+        titles, _ = found.setdefault(same, ([], own))
+        titles += [group.title] * bool(group.title)
+    return list(found.values())
 
 
 def _squeezed(lines: Iterator[Text]) -> Iterator[Text]:

@@ -32,6 +32,7 @@ from iotrial.report.blocks import (
 )
 from iotrial.report.claims import ClaimGroup, HeldClaim, Outcome, grouped, in_brief
 from iotrial.report.conditions import EVERYWHERE
+from iotrial.report.diagnostics import steady_sentence
 from iotrial.report.document import OTHER_CLAIMS, Document
 from iotrial.report.durability import durability_notes, durability_section
 from iotrial.report.evidence import Typical
@@ -212,6 +213,8 @@ def _answer(document: Document, drawn: Figures | None) -> Iterator[Block]:
             more = [*drawings, Section("Effects as a table", (every,), folded=True)]
         if document.pooled:
             title = f"Means over conditions (pooled): a separate family ({len(document.pooled)})"
+            if pooled.note in every.note:  # two tables above it
+                pooled = replace(pooled, note="", brief=None)
             vary = all(row.effect.conclusion is Conclusion.VARIES for row in document.pooled)
             more.append(Section(title, (pooled,), folded=True, view=View.PAGE if vary else View.LONG))
         more += _reasons(document.primary) if document.valid else ()
@@ -271,10 +274,14 @@ def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = 
         if one and several:
             title = "" if alone else row.place
         name = escape(row.effect.level) if by_level else row.comparison
+        place = row.condition.key
+        if kind == {"pooled"} and not one:  # few rows a workload: a heading each would double the table
+            title, place = response if several else "", ""
+            name = ": ".join((*(label for _, label in row.condition.parts), name))
         if one:
             name = response if several else title
         name = elided(name, _LONGEST_COMPARISON)
-        key = () if single else (title, row.condition.key)
+        key = () if single else (title, place)
         own = groups.setdefault(key, [])
         own.append(_effect(row, name, measured=measured, valid=valid, exploratory=exploratory))
         for cell in row.cells:
@@ -416,6 +423,8 @@ def _supports(document: Document) -> Iterator[Note]:
             alike.setdefault(sentence, []).append(row.condition.text)
     for sentence, conditions in alike.items():
         yield Note(f"{'; '.join(conditions)}: {sentence}.", "Note", view=View.FULL)
+    if document.steady:
+        yield Note(f"{steady_sentence(document.steady)}.", "Steady state (SNIA, five rounds)", view=View.LONG)
     for within in changes_within(document.data, document.conditions)[:_MOST_ON_SCREEN]:
         yield Note(
             f"within a run of {escape(within.arm)}, {within.what}: after {format_duration(within.at_s)} from "
@@ -580,15 +589,21 @@ def _controls(document: Document) -> Iterator[Section]:
     yield Section("Controls", tuple(blocks), id="controls", lede=lede, folded=True, open=failed, view=view)
 
 
-def _losses(document: Document) -> Iterator[Section]:
+def _losses(document: Document) -> Iterator[Block]:
     lost = len(document.void) + len(document.failures)
-    view = View.LONG if lost else View.PAGE
+    view = View.LONG if document.failures else View.PAGE
     blocks: list[Block] = []
     if document.analysis.void:
         rows = [
             (escape(one.rule), escape(one.level or "–"), f"{one.count}") for one in document.analysis.void
         ]
         blocks.append(table(("~rule", "~level with the failed check", ">blocks"), rows))
+        if not document.failures:
+            by_rule: dict[str, list[str]] = {}
+            for one in sorted(document.analysis.void, key=lambda one: -one.count):
+                by_rule.setdefault(one.rule, []).append(f"{one.count} {escape(one.level or '–')}")
+            found = "; ".join(f"{escape(rule)} {joined(levels)}" for rule, levels in by_rule.items())
+            yield Note(f"{found}.", "Void, by the level whose check failed", view=View.FULL)
     if document.void:
         every = [
             (one.condition.text, f"{one.block}", one.rule, one.level, _seconds(one.at_s))
@@ -665,7 +680,9 @@ def _plan(document: Document) -> Iterator[Block]:
             more.append(Section(title, (Facts(tuple(mixed)),), lede=_MIXED_LEDE, folded=True, view=View.PAGE))
     yield Section("The plan", (Facts(document.plan), *more), id="plan", folded=True, view=View.LONG)
     yield from _time_spent(document)
-    yield Section("The machine", (Facts(document.machine),), id="machine", folded=True, view=View.LONG)
+    machine = ", ".join(f"{name} {fact}" for name, fact in document.machine)
+    yield Note(machine, "The machine", view=View.FULL)
+    yield Section("The machine", (Facts(document.machine),), id="machine", folded=True, view=View.PAGE)
     yield Section("The lab", (Facts(document.lab),), id="lab", folded=True, view=View.PAGE)
     again: list[Block] = [Code(document.rerun)]
     if header.study.why:
