@@ -4,6 +4,7 @@ lab from outside."""
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,7 @@ from running import failures_of, stored_runs
 pytestmark = pytest.mark.root
 
 LAB = "/run/iotrial/ext4"
+RING = Path(__file__).parents[1] / "contract" / "probe" / "ring.c"
 
 
 def test_a_command_that_stays_in_the_lab_with_an_open_file_is_ended_and_the_trial_goes_on(
@@ -38,6 +40,22 @@ def test_a_command_that_stays_in_the_lab_with_an_open_file_is_ended_and_the_tria
     assert len(stored_runs(state)) >= 6
     assert failures_of(state) == []
     assert processes_with("83171") == []
+    nothing_left(state)
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
+def test_a_ring_that_the_kernel_closes_after_its_process_has_ended_does_not_end_the_trial(
+    state: Path, tmp_path: Path
+) -> None:
+    ring = tmp_path / "ring"
+    subprocess.run(["cc", "-O1", "-o", str(ring), str(RING)], check=True)
+    # the file is registered with the ring, which holds it; cold: each run unmounts the file system
+    study = Path(command_study(tmp_path, [str(ring), "{file}", "direct", "{word}"], lab="image", blocks=10))
+    study.write_text(study.read_text().replace('"as-is"', '"cold"'))
+    done = iotrial("run", str(study), "--trust", "--no-stop", "--json")
+    assert done.returncode in (0, 3, 6), done.stderr
+    assert len(stored_runs(state)) >= 20
+    assert failures_of(state) == []
     nothing_left(state)
 
 

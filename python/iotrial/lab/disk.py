@@ -19,14 +19,17 @@ from iotrial.knobs.knob import a_lab
 from iotrial.lab.filesystem import FILESYSTEMS, Filesystem
 from iotrial.lab.journal import Journal
 from iotrial.lab.log_device import INTERNAL, LogPlace
-from iotrial.lab.machine.others import users_of
+from iotrial.lab.machine.others import NOBODY, users_of
 from iotrial.lab.place import FULL, Place
 from iotrial.lab.simulated_disk import at_once
 from iotrial.lab.target import Target
+from iotrial.polling import attempts
 from iotrial.study.places import GUEST
 
 #: for ageing a file system: folder of the files it leaves, number of rounds, seed; always the same
 AGED, AGEING_ROUNDS, AGEING_SEED = ".aged", 10, 1
+#: longest wait for the kernel to close the rings of programs that have ended
+RING_CLOSES_S = 5.0
 
 
 class DiskOptions(TypedDict, total=False):
@@ -335,7 +338,7 @@ class DiskPlace(Place):
             self.share.close()
         try:
             if self.share is None:
-                self.target.unmount(self.root)
+                self._unmount_once_rings_are_closed()
             elif self.target.mount_at(self.root) is not None:
                 self.share.let_go(lambda: self.target.unmount(self.root))
         except TargetError as error:
@@ -350,6 +353,19 @@ class DiskPlace(Place):
         for device in self.devices.values():
             self.target.call("evict_device", device=f"/dev/{device}")
 
+    def _unmount_once_rings_are_closed(self) -> None:
+        """Unmount, waiting while nobody is seen to use the file system. The kernel closes a ring of io_uring some time after
+        its process has ended, and the ring holds its files until then. Raises TargetError.
+        """
+        for _ in attempts(RING_CLOSES_S, every_s=0.01):
+            try:
+                return self.target.unmount(self.root)
+            except TargetError as error:
+                if error.errno != errno.EBUSY or self._holders() != NOBODY:
+                    raise
+                busy = error
+        raise busy
+
     def _holders(self) -> str:
         if self.kind != GUEST:  # read here, where processes outside of the probe's namespace are seen as well
             major, _, minor = self.target.read(f"/sys/class/block/{self.device}/dev").partition(":")
@@ -359,7 +375,7 @@ class DiskPlace(Place):
             cwd = str(self.target.call("readlink", path=f"/proc/{pid}/cwd")["target"])
             return cwd == self.root or cwd.startswith(self.root + "/")
 
-        return ", ".join(self.target.processes(is_inside)) or "nobody that can be seen"
+        return ", ".join(self.target.processes(is_inside)) or NOBODY
 
     def _make(self, argv: list[str], kind: Filesystem) -> None:
         """Run mkfs. ``argv`` lacks only the last argument, the device."""

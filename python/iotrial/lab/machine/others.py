@@ -36,6 +36,7 @@ TOOLS = frozenset(
 WATCH_S = 1.0
 _SYSCTLS = "/proc/sys/"
 PROC = Path("/proc")
+NOBODY = "nobody that can be seen"
 _LARGEST = 1 << 20
 # of linux/fanotify.h; the group only notifies, and does not block
 _FAN_CLOEXEC_NONBLOCK, _FAN_MARK_ADD, _FAN_MODIFY, _AT_FDCWD = 0x3, 0x1, 0x2, -100
@@ -66,7 +67,7 @@ def users_of(device: int, proc: Path = PROC) -> str:
         links = (process / "cwd", process / "root", *(process / "fd").iterdir())
         return any(_device_of(link) == device for link in links) or mapped in (process / "maps").read_text()
 
-    return ", ".join(_found(proc, uses)) or "nobody that can be seen"
+    return ", ".join(_found(proc, uses)) or NOBODY
 
 
 def mounters_of(device: str, proc: Path = PROC) -> str:
@@ -81,7 +82,7 @@ def mounters_of(device: str, proc: Path = PROC) -> str:
         seen.add(namespace)
         return new
 
-    return ", ".join(_found(proc, mounts)) or "nobody that can be seen"
+    return ", ".join(_found(proc, mounts)) or NOBODY
 
 
 def _found(proc: Path, wanted: Callable[[Path], bool]) -> Iterator[str]:
