@@ -389,7 +389,7 @@ def test_what_was_synced_survives_in_an_overlay_but_not_in_a_volatile_one(state:
     words = ("--condition", "workload=packages", "--blocks", "1", "--no-controls")
     found = verdicts(run_json("filesystem/overlay", *words))
     assert failures_of(state) == []
-    volatile = found.pop("overlay volatile (data at risk)")
+    volatile = found.pop("volatile (data at risk)")
     assert volatile["acknowledged"] == 100
     assert volatile["lossy"] > 0
     assert len(found) == 3
