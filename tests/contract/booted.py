@@ -8,8 +8,10 @@ from iotrial.guest.array import LEVELS
 from iotrial.guest.initramfs import Needs
 from iotrial.guest.machine import DiskImage
 from iotrial.guest.place import serials_of
+from iotrial.knobs.encryption import CIPHER, BlockEncryption
 from iotrial.lab.target import Target
 from iotrial.runner.guest import Guest
+from iotrial.study.model import Setting
 
 MEMBERS, MEMBER_SIZE = 4, 128 << 20
 SERIALS = tuple(serials_of("lab", MEMBERS))
@@ -30,7 +32,9 @@ NEEDS = Needs(
             "bfq",
             "mq_deadline",
             "loop",
+            "fuse",
             *(level.module for level in LEVELS.values()),
+            *BlockEncryption().requires(Setting(BlockEncryption.name, CIPHER)).modules,
         }
     ),
     packages=frozenset(

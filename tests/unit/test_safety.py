@@ -146,6 +146,10 @@ TRUTH: list[tuple[str, str, tuple[tuple[str, str], ...], Safety]] = [
     ("sysctl", "64", (("key", "vm.nr_hugepages"),), TRADE_OFF),
     ("guest.sysctl", "1", (("key", "net.ipv4.tcp_sack"),), HARMLESS),
     ("guest.sysctl", "4096", (("key", "vm.min_free_kbytes"),), TRADE_OFF),
+    # cryptsetup-luksFormat(8), --sector-size
+    ("block.encryption", "none", (), HARMLESS),
+    ("block.encryption", "aes-xts-plain64 no_read_workqueue", (), TRADE_OFF),
+    ("block.encryption", "aes-xts-plain64 sector_size:4096", (), TRADE_OFF),
     # md(4), Documentation/driver-api/md/raid5-ppl.rst: the write hole
     ("raid.level", "raid0", (), AT_RISK),
     ("raid.level", "raid1", (), HARMLESS),

@@ -126,10 +126,13 @@ def test_fairness_is_jains_index(rates: list[float], fairness: float) -> None:
 
 
 ANSWER: dict[str, Any] = {
-    "spun": {"wall_ns": 200_000_000, "cpu_ns": 0},
+    "spun": {"wall_ns": 200_000_000, "cpu_ns": 150_000_000},
     "around": {
         "lasted_ns": 1_200_000_000,
-        "processors": {"count": 4, "iowait_ns": 800_000_000, "iowait_each_ns": [0, 500_000_000, 300_000_000, 0]},
+        "processors": {
+            "count": 4, "iowait_ns": 800_000_000, "iowait_each_ns": [0, 500_000_000, 300_000_000, 0],
+            "user_ns": 300_000_000, "sys_ns": 450_000_000,
+        },
     },
     "devices": {"loop7": {"busy_ns": 250_000_000, "queue_ns": 3_000_000_000}},
 }  # fmt: skip
@@ -138,9 +141,9 @@ ANSWER: dict[str, Any] = {
 def test_activity_is_a_share_of_the_timed_part_without_what_was_spun() -> None:
     found = activity(ANSWER, "loop7")
     assert found == pytest.approx(
-        {"io_wait": 20.0, "io_wait_most": 50.0, "device_busy": 25.0, "device_depth": 3.0}
+        {"io_wait": 20.0, "io_wait_most": 50.0, "system_cpu": 0.6, "device_busy": 25.0, "device_depth": 3.0}
     )
-    assert set(activity(ANSWER, None)) == {"io_wait", "io_wait_most"}
+    assert set(activity(ANSWER, None)) == {"io_wait", "io_wait_most", "system_cpu"}
     assert activity({**ANSWER, "around": {"lasted_ns": 10**9, "processors": None}}, None) == {}
     assert activity({}, "loop7") == {}
 

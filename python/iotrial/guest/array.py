@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import ClassVar, Unpack
 
 from iotrial.errors import LabError
-from iotrial.guest.place import disk_with_serial, hold
-from iotrial.lab.disk import DiskOptions, DiskPlace
+from iotrial.guest.place import disk_with_serial
+from iotrial.lab.disk import DiskOptions, DiskPlace, hold
 from iotrial.lab.filesystem import Filesystem
 from iotrial.lab.journal import Journal
 from iotrial.lab.loop_image import LoopImage

@@ -7,7 +7,7 @@ from typing import Unpack
 
 from iotrial.errors import LabError
 from iotrial.lab import disk_identity
-from iotrial.lab.disk import DiskOptions, DiskPlace
+from iotrial.lab.disk import DiskOptions, DiskPlace, hold
 from iotrial.lab.journal import Journal
 from iotrial.lab.target import Target
 from iotrial.polling import attempts
@@ -49,15 +49,6 @@ def disk_with_serial(target: Target, serial: str, *, within_s: float = _FOUND_WI
             if serial in disk_identity.reported(target, f"/sys/block/{name}"):
                 return str(name)
     raise LabError(f"{target.name}: no disk has the serial number {serial}, found {', '.join(names)}")
-
-
-def hold(target: Target, device: str) -> None:
-    """Have the probe keep a device open, so that it can drop the device's own page cache.
-
-    It claims the device to open it, then releases the claim, because mount(2) needs it.
-    """
-    target.call("device_claim", path=f"/dev/{device}")
-    target.call("device_release", device=device)
 
 
 def serials_of(place: str, disks: int) -> list[str]:

@@ -15,11 +15,13 @@ from typing import Required, TypedDict
 
 from iotrial.errors import LARGER_LAB, LabError, MissingTool, NoSpace, RequestError, TargetError
 from iotrial.guest.share import Share
+from iotrial.knobs.encryption import table
 from iotrial.knobs.knob import a_lab
 from iotrial.lab.filesystem import FILESYSTEMS, Filesystem
 from iotrial.lab.journal import Journal
 from iotrial.lab.log_device import INTERNAL, LogPlace
 from iotrial.lab.machine.others import NOBODY, users_of
+from iotrial.lab.objects.mapping import LabMapping
 from iotrial.lab.place import FULL, Place
 from iotrial.lab.simulated_disk import at_once
 from iotrial.lab.target import Target
@@ -95,6 +97,10 @@ class DiskPlace(Place):
         #: options that the kernel was first seen to show since the last mount or remount; None: not looked at yet
         self.shown: list[str] | None = None
         self._wanted_filesystem = filesystem
+        self._wanted_encryption: str | None = None
+        #: the device mapper's name of the encrypted device, and the device below it; None if there is none
+        self.mapping: str | None = None
+        self._below: str | None = None
 
     def open(self) -> None:
         self._attach()
@@ -106,6 +112,7 @@ class DiskPlace(Place):
     def close(self) -> None:
         if self._mounted is not None:
             self._unmount()
+        self._decrypt()
         if self.log is not None:
             self.log.close()
         self._detach()
@@ -142,9 +149,18 @@ class DiskPlace(Place):
         """The device path to mount."""
         return f"/dev/{self.device}"
 
+    @property
+    def queues(self) -> tuple[str, ...]:
+        return super().queues if self._below is None else (self._below,)
+
     def want_filesystem(self, kind: str) -> None:
         """Set the file system type for the next ``format``."""
         self._wanted_filesystem = kind
+
+    def want_encryption(self, level: str | None) -> None:
+        """Set how the device is encrypted from the next ``format`` on, as a level of ``block.encryption``; None: not at all."""
+        self._wanted_encryption = level
+        self.forgets_settings = True  # every file system gets a new device
 
     def want_log(self, where: str) -> None:
         """Set where the file system's log goes from the next ``format`` on. Raises RequestError if there is no log device."""
@@ -186,6 +202,8 @@ class DiskPlace(Place):
     def _format(self) -> None:
         if self._mounted is not None:
             self._unmount()
+        self._decrypt()
+        self._encrypt()
         kind, options = self._take_wishes()
         self._make(kind.mkfs_argv(options), kind)
         self.filesystem, self._made_log = kind.name, self._wanted_log
@@ -205,11 +223,40 @@ class DiskPlace(Place):
         with at_once(self.target, self.modelled):
             if self._mounted is not None:
                 self._unmount()
+            self._decrypt()
             kind, options = self._take_wishes()
             self._renew()
+            self._encrypt()
         self.filesystem, self._made_log = kind.name, self._wanted_log
         self.sets.clear()
         return tuple(kind.mkfs_on(self.source, volume_bytes or self._size, options))
+
+    def _encrypt(self) -> None:
+        """Map the device as wanted, and have the probe hold the mapped one; again for every file system, in every arm alike."""
+        level, below = self._wanted_encryption, self.device
+        if level is None:
+            return
+        assert below is not None
+        size = int(self.target.read(f"/sys/block/{below}/size")) * 512
+        name = f"iotrial-{self._trial[:8]}-{self.name}"
+        self.device = LabMapping().make(
+            self.target,
+            self._journal,
+            name,
+            table(level, below, size),
+            boot_id=self._boot_id,
+            trial=self._trial,
+        )
+        self._below, self.mapping = below, name
+        hold(self.target, self.device)
+
+    def _decrypt(self) -> None:
+        """Undo ``_encrypt``: afterwards the device is the one below again."""
+        if self.mapping is None:
+            return
+        self.target.call("device_close", device=self.device)
+        LabMapping().remove(self.target, self._journal, self.mapping)
+        self.device, self._below, self.mapping = self._below, None, None
 
     def _renew(self) -> None:
         """Reset what lies below the device to a fixed state, whatever it held. Nothing to do for a plain disk."""
@@ -400,3 +447,12 @@ def disk_place(knob: str, place: Place) -> DiskPlace:
         f"knob {knob}: {a_lab(place.kind)} has no file system",
         hint="use the image lab (needs root)",
     )
+
+
+def hold(target: Target, device: str) -> None:
+    """Have the probe keep a device open, so that it can drop the device's own page cache.
+
+    It claims the device to open it, then releases the claim, because mount(2) needs it.
+    """
+    target.call("device_claim", path=f"/dev/{device}")
+    target.call("device_release", device=device)

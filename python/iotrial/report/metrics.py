@@ -60,6 +60,7 @@ _WORDS = {
     "disks_read_share_most": "share of the bytes read from the most used disk",
     "disks_write_share_most": "share of the bytes written to the most used disk",
     "device_depth": "mean requests in flight on the device",
+    "system_cpu": "processor time, kernel threads included",
     "io_wait": "processors idle while waiting for I/O",
     "io_wait_most": "the same, of the processor that waited most",
     "stream_fairness": "fairness between streams (Jain’s index)",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from iotrial.knobs.encryption import BlockEncryption
 from iotrial.runner.resolve import Resolved
 from iotrial.study.model import Holds, Study
 from iotrial.study.places import DISK_LABS, GUEST
@@ -30,6 +31,8 @@ def why_not(resolved: Resolved) -> str | None:
         return "a disk that logs its writes needs root"
     if any(site.disks > 1 for site in resolved.sites):
         return "the power of an array is not cut"
+    if any(setting.knob == BlockEncryption.name for setting in study.settings):
+        return "what a power cut leaves of an encrypted disk cannot be mounted without its mapping"
     if any(site.kind == "device" for site in resolved.sites):
         return "the power of a real disk is not cut; use the image lab"
     if study.log is not None:

@@ -274,6 +274,7 @@ def activity(answer: Mapping[str, Any], device: str | None) -> dict[str, float]:
     They are evidence of every run, and responses if a study names them (docs/study-files.md, `[[response]]`).
 
     - ``io_wait`` and ``io_wait_most``: percent, of all processors and of the one that waited most.
+    - ``system_cpu``: processor seconds of the whole machine.
     - ``device_busy`` in percent and ``device_depth``, the mean number of requests in flight: only if the lab
       has its own device.
     """
@@ -289,6 +290,8 @@ def activity(answer: Mapping[str, Any], device: str | None) -> dict[str, float]:
         each = processors["iowait_each_ns"]
         if each:
             found["io_wait_most"] = min(100.0, 100.0 * max(each) / lasted)
+        spent = processors["user_ns"] + processors["sys_ns"] - answer.get("spun", {}).get("cpu_ns", 0)
+        found["system_cpu"] = max(0.0, spent / 1e9)
     counters = (answer.get("devices") or {}).get(device or "")
     if counters:
         found["device_busy"] = min(100.0, 100.0 * counters["busy_ns"] / lasted)

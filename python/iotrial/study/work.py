@@ -103,6 +103,12 @@ ACTIVITY_RESPONSES = (
     ),
     _difference("io_wait_most", "%", Better.LOWER, "the same, of the processor that waited most"),
     _difference(
+        "system_cpu",
+        "s",
+        Better.LOWER,
+        "processor time of the whole machine, kernel threads included; in ticks of 10 ms",
+    ),
+    _difference(
         "device_busy",
         "%",
         Better.NONE,
