@@ -155,7 +155,7 @@ class DiskPlace(Place):
         self._wanted_filesystem = kind
 
     def want_encryption(self, level: str | None) -> None:
-        """Set how the device is encrypted from the next ``format`` on, as a level of ``block.encryption``; None: not at all."""
+        """Set how the device is encrypted from the next ``format`` on: a level of ``block.encryption``, or None."""
         self._wanted_encryption = level
         self.forgets_settings = True  # every file system gets a new device
 
@@ -229,7 +229,7 @@ class DiskPlace(Place):
         return tuple(kind.mkfs_on(self.source, volume_bytes or self._size, options))
 
     def _encrypt(self) -> None:
-        """Map the device as wanted, and have the probe hold the mapped one; again for every file system, in every arm alike."""
+        """Map the device as wanted, and have the probe hold the mapped one; done again for every file system."""
         level, below = self._wanted_encryption, self.device
         if level is None:
             return
