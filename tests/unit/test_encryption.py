@@ -58,7 +58,7 @@ def test_any_other_level_is_refused_with_those_that_there_are(written: str) -> N
 
 
 def test_the_table_is_of_whole_sectors_of_4096_bytes_and_counts_its_options() -> None:
-    """Documentation/admin-guide/device-mapper/dm-crypt.rst: <cipher> <key> <iv_offset> <device path> <offset> [<#opts> <opts>]."""
+    """dm-crypt.rst: <cipher> <key> <iv_offset> <device path> <offset> [<#opts> <opts>]."""
     assert len(bytes.fromhex(KEY)) == 64
     assert KEY[:64] != KEY[64:]  # XTS needs two keys
     assert table("aes-xts-plain64", "loop3", (1 << 20) + 512) == (
