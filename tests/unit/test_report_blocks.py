@@ -63,6 +63,15 @@ def test_a_table_that_is_cut_loses_what_is_equivalent_first_and_counts_it(
     assert words == left
 
 
+def test_groups_with_the_same_rows_share_them_in_text() -> None:
+    row, other = Row(("a", "1")), Row(("b", "2"))
+    groups = (Group((row,), "one"), Group((other,), "two"), Group((row,), "three"))
+    console = Console(file=io.StringIO(), width=80, color_system=None)
+    report = Report("t", "h", "mixed", (Table(MIXED.columns, groups),))
+    lines = [line.plain.split() for line in text_lines(report, console, full=True)]
+    assert lines[-4:] == [["one;", "three"], ["a", "1"], ["two"], ["b", "2"]]
+
+
 def test_groups_that_are_whole_are_kept_or_left_out_as_one() -> None:
     groups, words = Table(MIXED.columns, MIXED.groups, noun="comparison", whole=True).cut(3)
     assert names(groups) == ["a", "b"]

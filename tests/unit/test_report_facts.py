@@ -10,7 +10,10 @@ from factorial_trials import SEED, stored
 from rich.console import Console
 
 from iotrial.design.plan import Plan
+from iotrial.report.blocks import Note
+from iotrial.report.conditions import Conditions
 from iotrial.report.document import Document, build_document
+from iotrial.report.facts import FactRow, FactTable, facts_section
 from iotrial.report.jsonreport import report_json
 from iotrial.report.render import html_report, markdown_report, print_report
 from iotrial.stats.analyse import Spec, analyse
@@ -108,6 +111,8 @@ def test_text_markdown_page_and_json_have_the_same_words(document: Document) -> 
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert re.search(r"mmap and 1 more +each time +no", text)
     assert "mmap and 1 more  read" in text
+    assert "All settings: stat no. Each cell the same in all of its 10 runs." in text
+    assert not re.search(r"^stat ", text, re.MULTILINE)
     marked = markdown_report(document)
     assert "| mmap and 1 more | each time | no |" in marked
     assert "**mmap and 1 more**: read" in marked
@@ -120,6 +125,26 @@ def test_text_markdown_page_and_json_have_the_same_words(document: Document) -> 
         "stat": ["no", "no"],
     }
     assert report[0]["runs"] == [BLOCKS, BLOCKS]
+
+
+def test_names_of_a_later_table_are_those_above_without_a_few() -> None:
+    """The calls of one file system, and of another where one of them does something else."""
+    first, *others = names = ("aio", "mmap", "pread", "read", "readv")
+    condition = Conditions(read_study(STUDY, "mine.toml", trusted=False)).of_levels(
+        {"state": "stale"}, "calls"
+    )
+
+    def of(*some: str) -> FactTable:
+        rows = (FactRow((first, *some), ("each time", "no")), FactRow(("stat",), ("once", "no")))
+        return FactTable((condition,), ("strictatime", "noatime"), rows, 10, 10, 0)
+
+    (section,) = facts_section([of(*others), of("mmap", "read", "readv"), of("mmap")])
+    notes = [(one.label, one.text) for one in section.blocks if isinstance(one, Note)]
+    assert notes == [
+        ("aio and 4 more", "mmap, pread, read, readv"),
+        ("aio and 3 more", f"the {len(names)} above without pread"),
+        ("aio and 1 more", "mmap"),
+    ]
 
 
 def test_words_are_kept_by_word_and_read_by_name() -> None:

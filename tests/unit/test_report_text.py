@@ -294,3 +294,11 @@ def test_a_heading_that_is_too_long_is_broken_where_names_are_joined() -> None:
         ["metric", "data=writeback+"],
         ["commit=5"],
     ]
+
+
+def test_void_blocks_are_counted_by_the_level_whose_check_failed() -> None:
+    counts = [VoidCount("warm_was_not_warm", "0777", 2), VoidCount("warm_was_not_warm", "0444", 4)]
+    made = document(all_equivalent(), void=counts)
+    said = "Void, by the level whose check failed warm_was_not_warm 0444 (4) and 0777 (2)."
+    assert said in " ".join(printed(made, full=True).split())
+    assert said not in " ".join(printed(made).split())

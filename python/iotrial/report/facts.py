@@ -190,7 +190,7 @@ def _block(facts: FactTable, rows: Sequence[FactRow], *, below: Sequence[FactRow
         made.append((_label(row, rest), *cells))
     columns = [Column("", wide=True), *(Column(name, wide=True) for name in facts.columns)]
     everywhere = "; ".join(f"{_label(row, rest)} {row.cells[0]}" for row in below)
-    text = f"{f'Everywhere: {everywhere}. ' if below else ''}{capitalised(facts.certainty)}."
+    text = f"{f'All settings: {everywhere}. ' if below else ''}{capitalised(facts.certainty)}."
     return table(columns, made, title=facts.title, note=text, view=view)
 
 

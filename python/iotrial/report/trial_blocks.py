@@ -601,7 +601,7 @@ def _losses(document: Document) -> Iterator[Block]:
         if not document.failures:
             by_rule: dict[str, list[str]] = {}
             for one in sorted(document.analysis.void, key=lambda one: -one.count):
-                by_rule.setdefault(one.rule, []).append(f"{one.count} {escape(one.level or '–')}")
+                by_rule.setdefault(one.rule, []).append(f"{escape(one.level or '–')} ({one.count})")
             found = "; ".join(f"{escape(rule)} {joined(levels)}" for rule, levels in by_rule.items())
             yield Note(f"{found}.", "Void, by the level whose check failed", view=View.FULL)
     if document.void:
