@@ -214,9 +214,7 @@ def _smaller_lab(study: Study) -> LabSpec:
     Keeps the declared size if mkfs options are varied, which were chosen for it, or if programs of the study make a
     site, or what a run needs, of unknown size.
     """
-    makes = any(
-        w.work.before() or (isinstance(w.work, ServedWork) and w.work.make) for w in study.workloads
-    )
+    makes = any(w.work.before() or (isinstance(w.work, ServedWork) and w.work.make) for w in study.workloads)
     if makes or any(setting.knob == "mkfs.option" for setting in study.settings) or study.places:
         return study.lab
     plan = Plan(study, "0" * SEED_DIGITS)
