@@ -18,6 +18,8 @@ import pytest
 from breaking import nothing_left, processes_with
 from running import failures_of, iotrial, run_json, write_study
 
+from iotrial.study import catalogue
+
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.alone]  # as test_powercut.py
 
 #: writes numbered files; WHEN says whether each is acknowledged before or after it is synced, or never synced
@@ -385,9 +387,13 @@ def test_a_checker_that_leaves_a_daemon_keeps_no_arm_from_being_cut(state: Path,
     nothing_left(state)
 
 
-def test_what_was_synced_survives_in_an_overlay_but_not_in_a_volatile_one(state: Path) -> None:
+def test_what_was_synced_survives_in_an_overlay_but_not_in_a_volatile_one(
+    state: Path, tmp_path: Path
+) -> None:
+    text = catalogue.text("filesystem/overlay").replace("512 MiB", "64 MiB")
+    study = write_study(tmp_path, text.replace("check = true", "check = true\ncut_points = 30"))
     words = ("--condition", "workload=packages", "--blocks", "1", "--no-controls")
-    found = verdicts(run_json("filesystem/overlay", *words))
+    found = verdicts(run_json(study, *words))
     assert failures_of(state) == []
     volatile = found.pop("volatile (data at risk)")
     assert volatile["acknowledged"] == 100
