@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from iotrial.errors import LabError, UnsupportedLevel
+from iotrial.errors import LabError, TargetError, UnsupportedLevel
 from iotrial.knobs.encryption import KEY, table
 from iotrial.lab import registry
-from iotrial.lab.journal import Entry
+from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.objects.mapping import LabMapping
+from iotrial.lab.target import Target
 from iotrial.runner.checked_work import why_not
 from iotrial.runner.resolve import resolve
 from iotrial.study.model import Setting
@@ -76,6 +81,27 @@ def test_undo_removes_no_mapping_with_another_name_than_a_labs(name: str) -> Non
     entry = Entry(1, "lab.mapping", {"mapping": name}, "absent", ("present",))
     with pytest.raises(LabError, match="not one of a lab"):
         LabMapping().undo(None, entry, None)  # type: ignore[arg-type]
+
+
+def test_a_kernel_without_the_device_mapper_is_told_before_anything_is_done(tmp_path: Path) -> None:
+    class Kernel:
+        """A machine whose kernel has no device mapper: no program may be run on it."""
+
+        name = "a machine"
+
+        def call(self, verb: str, **fields: object) -> dict[str, Any]:
+            if (verb, fields["path"]) == ("read", "/proc/misc"):
+                return {"data": "237 loop-control\n"}
+            if (verb, fields["path"]) == ("list", "/sys/block"):
+                return {"names": []}
+            assert (verb, fields["path"]) == ("stat", "/dev/mapper/control")
+            raise TargetError("no such file", errno=errno.ENOENT)
+
+    journal = Journal(tmp_path / "journal")
+    with pytest.raises(LabError, match="no device mapper") as caught:
+        LabMapping().make(Target(Kernel()), journal, "iotrial-01-ext4", "0 8 error", boot_id="b")
+    assert "--lab guest" in (caught.value.hint or "")
+    assert journal.pending() == ()
 
 
 def test_the_power_of_an_encrypted_disk_is_not_cut() -> None:

@@ -13,6 +13,9 @@ from iotrial.polling import attempts
 
 #: names of a lab's mappings; undo removes nothing else
 OWN = re.compile(r"iotrial-[0-9a-f]{0,8}-[a-z0-9][a-z0-9.-]*")
+#: there although the module is not loaded yet, if the kernel has it
+CONTROL = "/dev/mapper/control"
+ELSEWHERE = "the kernel must have the device mapper and dm-crypt; a guest has them: --lab guest"
 
 
 class LabMapping(LabObject):
@@ -26,6 +29,9 @@ class LabMapping(LabObject):
         self, target: Target, journal: Journal, name: str, table: str, *, boot_id: str, trial: str = ""
     ) -> str:
         """Create the mapping after recording it; return its name in /sys/block. Raises LabError, TargetError."""
+        # without the device mapper, dmsetup would leave a device node that nothing answers to
+        if not target.exists(CONTROL) and "device-mapper" not in target.read("/proc/misc"):
+            raise LabError(f"making the mapping {name}: this kernel has no device mapper", hint=ELSEWHERE)
         if mapped(target, name) is not None:
             raise LabError(f"making the mapping {name}: exists already", hint="run `iotrial restore`")
         journal.record(self.name, {"mapping": name}, "absent", ("present",), boot_id=boot_id, trial=trial)
@@ -34,7 +40,7 @@ class LabMapping(LabObject):
         if done.exit_status != 0 or device is None:
             raise LabError(
                 f"making the mapping {name}: {done.stderr.strip()[-300:] or 'the kernel shows no such device'}",
-                hint="the kernel must have the device mapper and dm-crypt; a guest has them: --lab guest",
+                hint=ELSEWHERE,
             )
         return device
 
