@@ -145,8 +145,8 @@ def facts_section(tables: Sequence[FactTable]) -> Iterator[Section]:
 
 
 def _blocks(tables: Sequence[FactTable]) -> Iterator[Block]:
-    for facts, grouped_names in zip(tables, fact_tables(tables), strict=True):
-        yield grouped_names
+    for facts in tables:
+        yield _differing(facts)
         yield _block(facts, facts.rows, view=View.PAGE)
     alike = dict.fromkeys(row.names for facts in tables for row in facts.groups)
     rest = {_rest(facts.groups) for facts in tables}
@@ -167,12 +167,17 @@ def _blocks(tables: Sequence[FactTable]) -> Iterator[Block]:
 
 
 def fact_tables(tables: Sequence[FactTable]) -> Iterator[Table]:
-    """Yield the tables of text: a row for all names with the same words; rows with one word everywhere are below."""
+    """Yield tables with a row for all names with the same words."""
     for facts in tables:
-        differing = tuple(row for row in facts.groups if len(set(row.cells)) > 1)
-        same = [row for row in facts.groups if len(set(row.cells)) == 1]
-        # a table of these alone stays one
-        yield _block(facts, differing or facts.groups, below=same if differing else (), view=View.TEXT)
+        yield _block(facts, facts.groups, view=View.TEXT)
+
+
+def _differing(facts: FactTable) -> Table:
+    """Return the table of the names that differ between settings, with the others below it."""
+    differing = tuple(row for row in facts.groups if len(set(row.cells)) > 1)
+    same = [row for row in facts.groups if len(set(row.cells)) == 1]
+    # a table of these alone stays one
+    return _block(facts, differing or facts.groups, below=same if differing else (), view=View.TEXT)
 
 
 def _rest(rows: Sequence[FactRow]) -> Texts:
