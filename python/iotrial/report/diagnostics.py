@@ -1,7 +1,7 @@
 """Diagnostics in words: where a trial was in two states, and whether its device was in steady state.
 
-None of them gates a verdict: the method is valid under all diagnostics. So those that a reader would not act on (drift, order,
-autocorrelation, the share of the variance between blocks) are only in the JSON.
+None of them gates a verdict: the method is valid under all diagnostics. So those that a reader would not act on (drift,
+order, autocorrelation, the share of the variance between blocks) are only in the JSON.
 """
 
 from __future__ import annotations

@@ -96,8 +96,8 @@ def more_slow_runs(effect: Effect) -> str:
 def bounds(effects: Sequence[Effect]) -> str:
     """Describe what remains possible if no difference in slow runs is shown.
 
-    E.g. "slow runs (over 1.5 times typical): none in 60 of either from block 6 on; stalls rarer than 1 in 12 runs would not be
-    seen". The blocks before only establish the typical time.
+    E.g. "slow runs (over 1.5 times typical): none in 60 of either from block 6 on; stalls rarer than 1 in 12 runs would not
+    be seen". The blocks before only establish the typical time.
     """
     found = [_slow(effect) for effect in effects]
     what = f"slow runs (over {found[0].factor:g} times the typical time)"

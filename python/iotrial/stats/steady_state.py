@@ -3,12 +3,13 @@
 Over a measurement window of five rounds, the largest value less the smallest is at most 20 % of the average, and the
 least-squares line through the values rises or falls by at most 10 % of the average from the first round to the last.
 
-A test of the PTS goes on until its last five rounds pass. A trial ends for other reasons, and its verdict uses every block, so
-here the window is the whole trial: a round is a fifth of the runs of one arm, in the order they ran, and its value is their mean.
+A test of the PTS goes on until its last five rounds pass. A trial ends for other reasons, and its verdict uses every block,
+so here the window is the whole trial: a round is a fifth of the runs of one arm, in the order they ran, and its value is
+their mean.
 
 The rule knows nothing of noise. Single runs that scatter fail it without any drift, and a drift of 10 % passes it (how often:
-docs/method-tables.md). It is printed beside a trial and decides nothing, because a change of level is the same for all arms of
-a block.
+docs/method-tables.md). It is printed beside a trial and decides nothing, because a change of level is the same for all arms
+of a block.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ FEWEST = 10
 
 @dataclass(frozen=True, slots=True)
 class SteadyState:
-    """Whether ``runs`` of one arm pass the rule. ``range`` and ``slope`` are shares of the average of the rounds; the slope is
-    the rise of the line over the window, negative where it falls."""
+    """Whether ``runs`` of one arm pass the rule. ``range`` and ``slope`` are shares of the average of the rounds; the slope
+    is the rise of the line over the window, negative where it falls."""
 
     steady: bool
     runs: Count
