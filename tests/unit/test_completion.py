@@ -82,7 +82,7 @@ def test_verbs_studies_factors_and_levels_are_offered(installed: Path, shell: st
         return offers(installed, shell, *words, cwd=tmp_path)
 
     assert sorted(completions("re")) == ["record", "refine", "report", "restore", "resume", "revert"]
-    assert completions("show", "files/") == ["files/links", "files/permissions"]
+    assert completions("show", "files/") == ["files/links", "files/load-model", "files/permissions"]
     assert completions("run", "files/permissions", "--set", "mo") == ["mode="]
     assert completions("run", "--fail-if", "slo") == ["slower"]
     assert completions("try", "block.sch") == ["block.scheduler="]

@@ -51,6 +51,8 @@ class _FullStore:
 
 def _conduct(monkeypatch: pytest.MonkeyPatch, outcome: Exception | TrialState, session: Any) -> Any:
     class Conducted:
+        final = fewer = None
+
         def __init__(self, *_: object) -> None:
             pass
 
