@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from iotrial.errors import LabError, TargetError, UnsupportedLevel
+from iotrial.errors import LabError, RequestError, TargetError, UnsupportedLevel
 from iotrial.knobs.encryption import KEY, table
 from iotrial.lab import registry
 from iotrial.lab.journal import Entry, Journal
@@ -110,3 +110,10 @@ def test_the_power_of_an_encrypted_disk_is_not_cut() -> None:
     )
     assert "encrypted" in (why_not(resolve(read_study(STUDY, "s.toml", trusted=True), root=True)) or "")
     assert "encrypted" not in (why_not(resolve(read_study(plain, "s.toml", trusted=True), root=True)) or "")
+
+
+def test_an_array_is_refused_before_anything_is_done() -> None:
+    of_an_array = STUDY.replace('kind = "image"', 'kind = "guest"\ndisks = 3').replace("check = true\n", "")
+    with pytest.raises(RequestError, match=r"block\.encryption: an array is not encrypted") as caught:
+        resolve(read_study(of_an_array, "s.toml", trusted=True), root=True)
+    assert "disks" in (caught.value.hint or "")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iotrial.errors import KnobError, RequestError, UnsupportedLevel
+from iotrial.errors import KnobError, UnsupportedLevel
 from iotrial.knobs.declaration import HARMLESS, Consequence, Scope, Stage, trade_off
 from iotrial.knobs.knob import Knob, Requirement, RunContext
 from iotrial.study.model import Setting
@@ -90,13 +90,9 @@ class BlockEncryption(Knob):
         self._place(context).want_encryption(None if value == PLAIN else value)
 
     def _place(self, context: RunContext) -> DiskPlace:
-        from iotrial.guest.array import ArrayPlace
         from iotrial.lab.disk import disk_place
 
-        place = disk_place(self.name, context.place)
-        if isinstance(place, ArrayPlace):
-            raise RequestError(f"knob {self.name}: an array is not encrypted", hint="omit `disks` from [lab]")
-        return place
+        return disk_place(self.name, context.place)
 
 
 def table(value: str, device: str, size_bytes: int) -> str:

@@ -164,7 +164,7 @@ class _Intervals:
         word = min(max((text_width(row.word) for row in rows), default=0.0), 250.0)
         columns = numbers + word + _GAP * (bool(numbers) + bool(word))
         longest = max((text_width(row.label) for row in rows), default=0.0)
-        #: texts are above the interval, not beside it
+        #: texts are above the interval, not left and right of it
         self.above = narrow and (columns > 0 or longest > 120)
         free = self.width - columns - 330.0 * (not narrow)
         label = float(self.width) if self.above else max(20.0, min(longest, free, 330.0))

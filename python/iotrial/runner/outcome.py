@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from iotrial.errors import KnobError, SettingChanged, UnsupportedLevel
@@ -50,9 +51,9 @@ def voided(error: KnobError | UnsupportedLevel) -> Outcome:
     return Outcome(void=rule, problem=error.message)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MeasuredRun:
-    """A run that the probe has measured: its answer, and what it was asked for."""
+    """A run that the probe has measured: its answer, and the job and lab that it is the answer to."""
 
     answer: dict[str, Any]
     context: RunContext
@@ -67,6 +68,22 @@ class MeasuredRun:
     neighbour: Neighbour | None = None
     #: by how much the probe's monotonic clock is ahead of this machine's (that of a guest)
     clock_ahead_ns: int = 0
+
+    @cached_property
+    def devices(self) -> Mapping[str, str]:
+        """The block devices that the work may reach, by what each holds."""
+        return devices_of(self.context)
+
+    @cached_property
+    def served(self) -> Mapping[str, float]:
+        """What the server of the work did meanwhile."""
+        return work_server.numbers(self.answer)
+
+    @cached_property
+    def own_device(self) -> Mapping[str, int]:
+        """The counters of the lab's own device; empty if it has none, since others read from one in use."""
+        place = self.context.place
+        return summed(self.answer["devices"], place.devices.values()) if place.own_device else {}
 
     def outcome(self) -> Outcome:
         """Name its numbers as the study does, and check that it was in the state that was prepared."""
@@ -100,8 +117,8 @@ class MeasuredRun:
 
     def _numbers(self) -> dict[str, float]:
         """Return times in seconds and the traffic, without those that are the work's own."""
-        answer, devices = self.answer, devices_of(self.context)
-        counters = summed(answer["devices"], devices.values())
+        answer = self.answer
+        counters = summed(answer["devices"], self.devices.values())
         read, written = self._bytes_in_process()
         spun_wall, spun_cpu = to_take_off(answer, self.job.stretched)
         numbers: dict[str, float] = {
@@ -112,13 +129,13 @@ class MeasuredRun:
             "device_read_bytes": float(counters["read_bytes"] if counters else read),
             "device_write_bytes": float(counters["write_bytes"] if counters else written),
             **{key: float(answer["usage"][key]) for key in ("faults_minor", "faults_major")},
-            **work_server.numbers(answer),
+            **self.served,
             **activity(answer, self.context.place.device),
             **answer.get("served", {}),
         }
         synced = answer.get("devices_after_sync")
-        if devices and synced:
-            numbers["device_write_bytes_synced"] = float(summed(synced, devices.values())["write_bytes"])
+        if self.devices and synced:
+            numbers["device_write_bytes_synced"] = float(summed(synced, self.devices.values())["write_bytes"])
         if not self.work.timed:
             for name in ("wall", "user", "sys", "cpu"):
                 del numbers[name]
@@ -127,36 +144,29 @@ class MeasuredRun:
         return numbers
 
     def _evidence(self) -> dict[str, float]:
-        devices = devices_of(self.context)
         evidence = {
             "switches_voluntary": float(self.answer["usage"]["switches_voluntary"]),
             "switches_involuntary": float(self.answer["usage"]["switches_involuntary"]),
-            **counted(self.answer, devices, self.context.place.queues),
+            **counted(self.answer, self.devices, self.context.place.queues),
             **self.context.work.evidence,
         }
-        elsewhere = elsewhere_bytes(evidence, self.answer, devices.values())
+        elsewhere = elsewhere_bytes(evidence, self.answer, self.devices.values())
         return evidence if elsewhere is None else {**evidence, ELSEWHERE: elsewhere}
 
     def _unused(self, elsewhere: float | None) -> dict[str, object]:
-        devices = devices_of(self.context).values()
+        devices = self.devices.values()
         return {UNUSED: True} if is_unused(self.answer, devices, elsewhere, self.state) else {}
 
     def _bytes_in_process(self) -> tuple[float, float]:
         """Return the bytes read and written, as the kernel counts them for the processes of the work."""
-        usage, served = self.answer["usage"], work_server.numbers(self.answer)
+        usage, served = self.answer["usage"], self.served
         return (
             usage["blocks_in"] * KERNEL_BLOCK + served.get("server_fetched_bytes", 0.0),
             usage["blocks_out"] * KERNEL_BLOCK + served.get("server_dirtied_bytes", 0.0),
         )
 
-    def _own_device(self) -> Mapping[str, int]:
-        """Return the counters of the lab's own device; empty if it has none, since others read from one in use."""
-        place = self.context.place
-        return summed(self.answer["devices"], place.devices.values()) if place.own_device else {}
-
     def _bytes_read(self) -> float:
-        own = self._own_device()
-        return own["read_bytes"] if own else self._bytes_in_process()[0]
+        return self.own_device["read_bytes"] if self.own_device else self._bytes_in_process()[0]
 
     def _bytes_expected(self, cold_bytes: int) -> int:
         """Return the bytes that a cold run must read from the device."""
@@ -175,7 +185,7 @@ class MeasuredRun:
         """Return whether the bytes that it has read are counted: by its own device, or by the kernel for its processes."""
         if self.context.worker is not self.context.target:
             return False
-        return bool(self._own_device()) or str(self.context.place.facts().get("filesystem")) in COUNTED
+        return bool(self.own_device) or str(self.context.place.facts().get("filesystem")) in COUNTED
 
     def _void(self, bytes_read: int, expected: int, *, kept: int) -> Void | None:
         if self.state == "warm" and self.work.may_read_warm():

@@ -9,12 +9,13 @@ import os
 import shlex
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, product
 from pathlib import Path
 
 from iotrial.errors import LARGER_LAB, MissingTool, PrivilegeError, RequestError, unknown
 from iotrial.knobs.declaration import Safety, Stage, consequence_of
+from iotrial.knobs.encryption import BlockEncryption
 from iotrial.knobs.knob import Knob, Requirement, a_lab
 from iotrial.lab import cache, registry
 from iotrial.lab.filesystem import FILESYSTEMS, Filesystem
@@ -184,10 +185,17 @@ def check_requirement(
         means.module(module)
 
 
-def check_guest_disks(knobs: Iterable[Knob], sites: Iterable[Site]) -> None:
-    """Refuse knobs of a guest's disks where runs do not happen on a disk that QEMU attaches, or on several."""
+def check_disks(knobs: Sequence[Knob], sites: Iterable[Site]) -> None:
+    """Refuse knobs of a guest's disks where runs do not happen on a disk that QEMU attaches, or on several, and the
+    encryption of an array.
+    """
     names = [knob.name for knob in knobs if isinstance(knob, GuestDiskInterface | GuestDiskCache)]
+    encrypted = any(isinstance(knob, BlockEncryption) for knob in knobs)
     for site in sites:
+        if encrypted and site.disks > 1:
+            raise RequestError(
+                f"knob {BlockEncryption.name}: an array is not encrypted", hint="omit `disks` from [lab]"
+            )
         if names and site.disk is not None:
             raise RequestError(
                 f"knob {names[0]}: the disk of this lab is simulated inside the guest, so QEMU does not attach it",

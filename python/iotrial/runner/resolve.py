@@ -170,7 +170,7 @@ def _check_settings(
         refusals.check_requirement(
             study, setting.declared, setting.knob.requires(setting.declared), kind, means, root=root
         )
-    refusals.check_guest_disks([setting.knob for setting in every], sites)
+    refusals.check_disks([setting.knob for setting in every], sites)
     refusals.check_bundles(study)
     refusals.check_work_options(study)
     refusals.check_made_files(study, kind)

@@ -8,7 +8,7 @@ so here the window is the whole trial: a round is a fifth of the runs of one arm
 their mean.
 
 The rule knows nothing of noise. Single runs that scatter fail it without any drift, and a drift of 10 % passes it (how often:
-docs/method-tables.md). It is printed beside a trial and decides nothing, because a change of level is the same for all arms
+docs/method-tables.md). It is printed with a trial and decides nothing, because a change of level is the same for all arms
 of a block.
 """
 
