@@ -85,3 +85,15 @@ def test_the_plan_of_a_command_line_does_not_claim_files_of_the_lab() -> None:
     rows = dict(conducted(study, lambda _: 0.0, blocks=3).plan)
     assert rows["Workload: command"] == "command cat own.log"
     assert "chosen at random" not in rows["Files"]
+
+
+def test_the_plan_cuts_the_text_of_a_long_command() -> None:
+    script = "for file in *; do\n" + "  cat $file\n" * 100 + "done"
+    text = study_text(
+        Wish(settings=("vm.swappiness=10,60",), parameters=(), commands=(("sh", "-c", script),))
+    )
+    study = read_study(text, "the command line", trusted=True)
+    said = dict(conducted(study, lambda _: 0.0, blocks=3).plan)["Workload: command"]
+    assert said.startswith("command sh -c for file in *; do cat $file cat $file")
+    assert said.endswith(" …")
+    assert len(said) <= 120

@@ -11,6 +11,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from textwrap import shorten
 
 from iotrial.design.interactions import mixed_into
 from iotrial.design.keyed import SEED_DIGITS
@@ -423,6 +424,7 @@ def flattened(facts: Mapping[str, object], prefix: str = "", *, depth: int = 0) 
 
 
 _MOST_LABELS = 12
+_LONGEST_COMMAND = 120
 
 
 def plan_rows(data: TrialData, design: Design | None = None) -> tuple[tuple[str, str], ...]:
@@ -489,20 +491,21 @@ def _labels(factor: Factor) -> str:
 
 
 def work_in_words(workload: Workload, study: Study) -> str:
-    """Return what a run does, on how many files of which sizes."""
+    """Return what a run does, on how many files of which sizes; a long command is cut, `iotrial show` has all of it."""
     work = workload.work
+    text = escape(shorten(work.described(), _LONGEST_COMMAND, placeholder=" …"))
     if work.in_windows:
-        return escape(work.described())
+        return text
     repeat = f", {work.replicates} times" if work.replicates > 1 else ""
     if work.repeats_from("cold") < work.replicates:
         repeat += " (once from a cold cache)"
     state = "" if workload.cache in (None, "as-is") else f"; cache {workload.cache}"
     if not isinstance(work, FileSet) or study.quick:  # its one small file may not be used at all
-        return f"{escape(work.described())}{repeat}{state}"
+        return f"{text}{repeat}{state}"
     sizes = study.file_sizes or (work.size_bytes,)
     size = " to ".join(dict.fromkeys(map(format_size, (min(sizes), max(sizes)))))
     files = f"{counted(work.files, 'file')} of {size} a run"
-    return f"{escape(work.described())} on {files}{repeat}{state}"
+    return f"{text} on {files}{repeat}{state}"
 
 
 def _assignment(header: TrialHeader) -> str:
