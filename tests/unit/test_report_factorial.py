@@ -54,11 +54,15 @@ def test_a_screen_is_badged_by_the_settings_that_have_an_effect(screen: Document
     assert screen.summary.tone is Tone.MIXED  # one setting gains, another costs
 
 
-@pytest.fixture(scope="module")
-def pooled() -> Document:
+def of_two_sizes(*, blocks: int) -> Document:
     sizes = '[[factor]]\nname = "size"\nknob = "file.size"\nlevels = ["4 KiB", "64 KiB"]\nrole = "condition"\n\n[[workload]]'
     text = screen_text(2, design='interactions = ["all"]').replace("[[workload]]", sizes)
-    return conducted(text, lambda t: -0.2 * on(t, "f01"), blocks=30)
+    return conducted(text, lambda t: -0.2 * on(t, "f01"), blocks=blocks)
+
+
+@pytest.fixture(scope="module")
+def pooled() -> Document:
+    return of_two_sizes(blocks=30)
 
 
 def printed(made: Document) -> str:
@@ -195,6 +199,15 @@ def test_pooled_effects_stand_apart_from_conditions(pooled: Document) -> None:
     at = next(i for i, line in enumerate(lines) if line.startswith("Means over conditions (pooled)"))
     assert lines[at + 4].startswith("f01 on / off")
     assert not any(row.effect.kind == "pooled" for row in pooled.primary)
+
+
+def test_pooled_means_that_decide_nothing_are_only_counted() -> None:
+    made = of_two_sizes(blocks=10)
+    assert [row.effect.conclusion.words for row in made.pooled] == ["faster", "undecided", "undecided"]
+    of_means = printed(made).partition("Means over conditions (pooled)")[2]
+    assert "f01 on / off" in of_means
+    assert "f02 on / off" not in of_means
+    assert re.search(r"and 2 more comparisons.* undecided", of_means)
 
 
 def test_an_interaction_is_no_verdict_of_the_headline(pooled: Document) -> None:

@@ -303,7 +303,8 @@ def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = 
     note = " ".join(([_BOUNDS] * bounded + [_TYPICALLY] * typically) * valid)
     most = _MOST_EXPLORATORY * exploratory
     if kind == {"pooled"}:  # the table above has what the others hide
-        most = max(1, sum(row.effect.conclusion is not Conclusion.VARIES for row in rows))
+        hidden = Conclusion.VARIES, Conclusion.UNDECIDED
+        most = max(1, sum(row.effect.conclusion not in hidden for row in rows))
     whole = " ".join(filter(None, (_SPREAD * spread, note)))
     return Table(columns, made, note=whole, noun="comparison", most=most, brief=note if spread else None)
 
