@@ -407,6 +407,9 @@ def test_a_reader_of_open_arrivals_is_told_from_where_latency_counts() -> None:
     other = Workload("other", "random", RandomWork())
     assert f"{told} (workload probe)." in details(RandomWork(rate=2500.0), other)
     assert "Open arrivals" not in details(RandomWork(), other)
+    both = details(RandomWork(rate=2500.0), Workload("second", "random", RandomWork(rate=2500.0)))
+    assert both.count("Open arrivals") == 1
+    assert f"{told} (workloads probe and second)." in both
 
 
 def test_a_machine_that_does_not_keep_up_with_open_arrivals_is_told_of() -> None:
@@ -495,3 +498,19 @@ def test_effects_in_times_are_given_from_the_smallest_to_the_largest() -> None:
         effect(Verdict.FASTER, 1 / 1.5, 1 / 1.8, 1 / 1.3, condition=CONDITIONS[1]),
     ]
     assert headline(found).endswith("in both conditions: 1.5 to 12 times as fast.")
+
+
+def test_what_is_true_of_several_works_is_said_once() -> None:
+    of = study()
+    names = ("read", "write")
+    tails = tuple(
+        Response(name, "read_p99", "s", Scale.LOG, Better.LOWER, primary=True, stretchable=False)
+        for name in names
+    )
+    works = tuple(Workload(name, "random", RandomWork()) for name in names)
+    of = replace(of, workloads=works, responses=tails)
+    (first, *_) = [c for c in controls() if c.kind == "positive"]
+    positive = [replace(first, condition={**first.condition, "workload": name}) for name in names]
+    said = " ".join(document(all_equivalent(), of=of, control=positive).summary.details)
+    assert said.count("no slowdown can be injected into") == 1
+    assert "The positive control of workloads read and write is of wall" in said

@@ -551,12 +551,20 @@ def _on_workloads(
         yield f"{SIMULATED}: {'; '.join(models)}."
     if compared := _compared(header.study, effects):
         yield f"The response compared is {compared}."
+    remarks: dict[str, list[str]] = {}
     for workload in header.study.workloads:
         if remark := workload.work.remark():
-            several = len(header.study.workloads) > 1
-            yield f"{remark}{f' (workload {escape(workload.name)})' if several else ''}."
+            remarks.setdefault(remark, []).append(workload.name)
+    for remark, names in remarks.items():
+        where = f" ({_of_workloads(names)})" if len(header.study.workloads) > 1 else ""
+        yield f"{remark}{where}."
+    for workload in header.study.workloads:
         yield from _on_overload(workload, evidence)
         yield from on_replay(workload, evidence)
+
+
+def _of_workloads(names: Sequence[str]) -> str:
+    return f"workload{'s' if len(names) > 1 else ''} {joined(map(escape, names))}"
 
 
 def _on_losses(trial: StoredTrial, analysis: Analysis, effects: Sequence[Effect]) -> Iterator[str]:
@@ -692,6 +700,7 @@ def _on_what_reports_itself(trial: StoredTrial, analysis: Analysis) -> Iterator[
     judged = {
         (str(c.condition.get("workload")), c.response) for c in analysis.controls if c.kind == "positive"
     }
+    said: dict[tuple[str, str], list[str]] = {}
     for workload, response in sorted(judged):
         own = [
             r.name
@@ -700,11 +709,12 @@ def _on_what_reports_itself(trial: StoredTrial, analysis: Analysis) -> Iterator[
         ]
         if own:
             what = trial.header.study.workload(workload).work.unstretchable
-            yield (
-                f"The positive control of workload {escape(workload)} is of {escape(response)}: no slowdown can "
-                f"be injected into {what} ({joined(map(escape, own))}). There, only the interval shows which "
-                f"effects the trial can detect."
-            )
+            said.setdefault((response, f"{what} ({joined(map(escape, own))})"), []).append(workload)
+    for (response, what), names in said.items():
+        yield (
+            f"The positive control of {_of_workloads(names)} is of {escape(response)}: no slowdown can be injected into "
+            f"{what}. There, only the interval shows which effects the trial can detect."
+        )
 
 
 def _on_controls(trial: StoredTrial, analysis: Analysis) -> Iterator[Note]:
