@@ -29,6 +29,8 @@ LARGER = {
 }
 #: of 80 columns, with --full
 MOST_LINES = 200
+#: trials that need more of these, each with the reason
+LONGER = {"application-git": "36 comparisons, and their means over two states of the cache"}
 
 
 def printed(document: Document, *, full: bool, columns: int = COLUMNS) -> str:
@@ -64,7 +66,8 @@ def test_a_trial_fits_one_screen_and_hides_no_alarm(path: Path) -> None:
         recorded.write_text(short)
     assert wording(short) == wording(recorded.read_text())
     said, every = " ".join(short.split()), " ".join(full.split())
-    assert len(printed(document, full=True, columns=80).splitlines()) <= MOST_LINES
+    lines = len(printed(document, full=True, columns=80).splitlines())
+    assert lines <= MOST_LINES or golden.name_of(path) in LONGER
     assert said.startswith(document.summary.headline)
     assert "measured on another machine" in said
     for safety, line in document.safety:

@@ -286,6 +286,19 @@ def test_where_rows_are_too_long_cells_and_the_note_are_brief() -> None:
     assert "±" not in short
 
 
+def test_of_two_columns_of_text_the_one_wraps_that_then_takes_fewer_lines() -> None:
+    heads = (Column("setting", wide=True), Column("verdict", wide=True))
+    often, seldom = ("core.untrackedCache on", "faster"), ("default", "typical runs equivalent")
+
+    def lines(*rows: tuple[str, str]) -> list[str]:
+        made = Table(heads, (Group(tuple(map(Row, rows))),))
+        return [line.rstrip() for line in plain_lines(Report("", "", "", (made,)), width=46) if line.strip()]
+
+    assert sum("core.untrackedCache on  faster" in line for line in lines(often, often, often, seldom)) == 3
+    many = lines(often, seldom, seldom, seldom)
+    assert sum(line.endswith("typical runs equivalent") for line in many) == 3
+
+
 def test_a_heading_that_is_too_long_is_broken_where_names_are_joined() -> None:
     heads = (Column("metric", wide=True), Column("data=writeback+commit=5", right=True))
     text = "x" * 60

@@ -315,10 +315,27 @@ class _Printer:
             min(width, max(_NARROWEST, word)) if head.wide else width
             for head, word, width in zip(heads, words, widths, strict=True)
         ]
-        for least in (self._legible(heads, rows, indent=indent), text, words, [3] * len(widths)):
-            while sum(widths) > room and (narrowed := [p for p, one in enumerate(widths) if one > least[p]]):
-                widest = max(narrowed, key=widths.__getitem__)
-                widths[widest] = max(least[widest], widths[widest] - max(1, (sum(widths) - room) // 4))
+        legible = self._legible(heads, rows, indent=indent)
+        # which of two columns of text wraps in fewer lines depends on what they hold: each may give way first
+        first = [[p] for p, head in enumerate(heads) if head.wide and widths[p] > legible[p]]
+        tried = [
+            self._narrowed(self._narrowed(widths, legible, room, one), legible, room) for one in ([], *first)
+        ]
+        widths = min(tried, key=lambda one: _lines(rows, one, indent=indent))
+        for least in (text, words, [3] * len(widths)):
+            widths = self._narrowed(widths, least, room)
+        return widths
+
+    @staticmethod
+    def _narrowed(
+        widths: Sequence[int], least: Sequence[int], room: int, only: Sequence[int] | None = None
+    ) -> list[int]:
+        """Return the widths with the widest columns narrowed, down to ``least``, until all fit into ``room``."""
+        widths = list(widths)
+        places = range(len(widths)) if only is None else only
+        while sum(widths) > room and (narrowed := [p for p in places if widths[p] > least[p]]):
+            widest = max(narrowed, key=widths.__getitem__)
+            widths[widest] = max(least[widest], widths[widest] - max(1, (sum(widths) - room) // 4))
         return widths
 
     def _row(
@@ -358,6 +375,17 @@ class _Printer:
 
     def _height(self, line: Text) -> int:
         return max(1, -(-line.cell_len // self._width))
+
+
+def _lines(rows: Sequence[Sequence[Text]], widths: Sequence[int], *, indent: int) -> int:
+    """Return about how many lines these rows take."""
+    return sum(
+        max(
+            -(-(cell.cell_len + indent * (not place)) // max(1, width))
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    )
 
 
 def _longest_part(head: Column) -> int:
