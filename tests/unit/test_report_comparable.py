@@ -203,6 +203,23 @@ def test_only_a_disk_that_is_known_to_turn_judges_a_claim_of_one(
     assert ("on a modelled disk" in one.sentence) is one.modelled
 
 
+@pytest.mark.parametrize(
+    ("needed", "disk", "judged"),
+    [
+        ("nvme", "nvme", True),
+        ("solid-state", "nvme", True),
+        ("nvme", "solid-state", False),
+        ("rotating", "nvme", False),
+    ],
+)
+def test_an_nvme_disk_is_solid_state_and_another_is_no_nvme(needed: str, disk: str, judged: bool) -> None:
+    lab = {"places": [{"place": "ext4"}], "disks": {"lab": {"x": disk}}}
+    one = held(replace(CLAIM, needs={"disk": (needed,)}), lab)
+    assert (one.outcome is Outcome.CONTRADICTED) is judged
+    modelled = {"places": [{"place": "ext4", "modelled": "ssd-sata: queue 32"}]}
+    assert "about an NVMe disk" in held(replace(CLAIM, needs={"disk": ("nvme",)}), modelled).why
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "text", "outcome", "why"),
@@ -313,7 +330,7 @@ def test_the_kernel_says_whether_a_disk_turns(tmp_path: Path) -> None:
         (queue / "rotational").write_text(text)
     machine = Machine(sys=tmp_path)
     found = [kind_of_disk(disk, machine) for disk in ("sda", "nvme0n1", "odd", "0:42")]
-    assert found == ["rotating", "solid-state", None, None]
+    assert found == ["rotating", "nvme", None, None]
 
 
 def test_model_and_firmware_of_a_disk_are_those_that_the_kernel_has_and_no_serial_number(

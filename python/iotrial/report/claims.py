@@ -72,6 +72,7 @@ MODELLED = "simulated"
 _DISKS = {
     "rotating": "a rotating disk",
     "solid-state": "a solid-state disk",
+    "nvme": "an NVMe disk",
     "virtual": "a virtual machine's disk",
     MODELLED: "a modelled disk",
 }
@@ -194,7 +195,7 @@ def _settings_of(claim: Claim, levels: Mapping[str, str], study: Study) -> dict[
 
 def _of_disk(wanted: Sequence[str], setup: Setup, places: Sequence[str]) -> Iterator[str]:
     found = disks(setup, places)
-    if found and all(kind in wanted for kind in found):
+    if found and all(kind in wanted or (kind == "nvme" and "solid-state" in wanted) for kind in found):
         return
     if MODELLED in wanted and modelled(setup, places):
         return

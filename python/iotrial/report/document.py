@@ -424,7 +424,8 @@ def flattened(facts: Mapping[str, object], prefix: str = "", *, depth: int = 0) 
 
 
 _MOST_LABELS = 12
-_LONGEST_COMMAND = 120
+#: characters of a command on a page, and in the plan of a report, which has a line for each work
+_LONGEST_COMMAND, _LONGEST_IN_PLAN = 240, 120
 
 
 def plan_rows(data: TrialData, design: Design | None = None) -> tuple[tuple[str, str], ...]:
@@ -443,7 +444,7 @@ def _rows(data: TrialData, design: Design | None) -> Iterator[tuple[str, str]]:
     for factor in study.condition_factors:
         yield f"Condition: {escape(factor.name)}", _labels(factor)
     for workload in study.workloads:
-        yield f"Workload: {escape(workload.name)}", work_in_words(workload, study)
+        yield f"Workload: {escape(workload.name)}", work_in_words(workload, study, longest=_LONGEST_IN_PLAN)
     primary = [escape(response.name) for response in study.responses if response.primary]
     if primary:
         yield "Primary response", joined(dict.fromkeys(primary))
@@ -490,10 +491,10 @@ def _labels(factor: Factor) -> str:
     return joined(labels)
 
 
-def work_in_words(workload: Workload, study: Study) -> str:
+def work_in_words(workload: Workload, study: Study, *, longest: int = _LONGEST_COMMAND) -> str:
     """Return what a run does, on how many files of which sizes; a long command is cut, `iotrial show` has all of it."""
     work = workload.work
-    text = escape(shorten(work.described(), _LONGEST_COMMAND, placeholder=" …"))
+    text = escape(shorten(work.described(), longest, placeholder=" …"))
     if work.in_windows:
         return text
     repeat = f", {work.replicates} times" if work.replicates > 1 else ""

@@ -44,7 +44,7 @@ def sharing(resolved: Resolved, folder: str) -> tuple[Together, ...]:
 
 
 def disk_kinds(resolved: Resolved, folder: str) -> dict[str, dict[str, str | None]]:
-    """Return the disks under each place, each "rotating", "solid-state" or None if the kernel does not say."""
+    """Return the disks under each place, each "rotating", "solid-state", "nvme" or None if the kernel does not say."""
     found = {_name(site): sorted(_disks(site, folder)) for site in resolved.sites}
     return {place: {disk: kind_of_disk(disk) for disk in disks} for place, disks in found.items() if disks}
 
@@ -121,12 +121,12 @@ def disks_under(path: str, machine: Machine | None = None) -> frozenset[str]:
 
 
 def kind_of_disk(disk: str, machine: Machine | None = None) -> str | None:
-    """Return whether the kernel reports a disk as rotating or solid-state; None if it does not say.
+    """Return whether the kernel reports a disk as rotating, solid-state or NVMe; None if it does not say.
 
     ``disk`` is a kernel name. A virtual machine's disk says nothing about the disk behind it.
     """
     machine = machine or Machine()
-    words = {"1": "rotating", "0": "solid-state"}
+    words = {"1": "rotating", "0": "nvme" if disk.startswith("nvme") else "solid-state"}
     return words.get((_read(machine.sys / "block" / disk / "queue" / "rotational") or "").strip())
 
 

@@ -187,7 +187,7 @@ class NeedsTable(Struct, frozen=True):
 
     disk: (
         Annotated[
-            tuple[Literal["rotating", "solid-state", "virtual", "simulated"], ...],
+            tuple[Literal["rotating", "solid-state", "nvme", "virtual", "simulated"], ...],
             Words,
             Meta(min_length=1, max_length=8),
         ]
