@@ -20,7 +20,7 @@ $(VENV)/.developer: $(SOURCES) scripts/setup
 	@scripts/setup $(VENV) developer
 	@touch $(VENV)/.installed $@
 
-# Lint, unit tests in Rust and the quick ones in Python: at most five minutes on two processors, and no root.
+# Lint, unit tests in Rust and the quick ones in Python: five to eight minutes on two processors, and no root.
 test: $(VENV)/.developer
 	@scripts/check
 

@@ -90,7 +90,9 @@ def test_every_run_is_at_the_place_of_its_level(state: Path, tmp_path: Path, dis
     assert shared["compared"]
     words = {"1": "rotating", "0": "solid-state"}
     kernel = {
-        disk: words[Path(f"/sys/block/{disk}/queue/rotational").read_text().strip()]
+        disk: "nvme"
+        if disk.startswith("nvme")
+        else words[Path(f"/sys/block/{disk}/queue/rotational").read_text().strip()]
         for disk in shared["disks"]
     }
     kinds = report["trial"]["lab_settings"]["disks"]

@@ -69,6 +69,8 @@ from iotrial.workloads.database import DatabaseWork
 LINK_RATE = "link.rate"
 #: word of ``needs.disk`` for a modelled disk of any kind
 MODELLED = "simulated"
+#: what a kind of disk is as well
+_ALSO = {"nvme": "solid-state"}
 _DISKS = {
     "rotating": "a rotating disk",
     "solid-state": "a solid-state disk",
@@ -195,7 +197,7 @@ def _settings_of(claim: Claim, levels: Mapping[str, str], study: Study) -> dict[
 
 def _of_disk(wanted: Sequence[str], setup: Setup, places: Sequence[str]) -> Iterator[str]:
     found = disks(setup, places)
-    if found and all(kind in wanted or (kind == "nvme" and "solid-state" in wanted) for kind in found):
+    if found and all(kind in wanted or _ALSO.get(kind or "") in wanted for kind in found):
         return
     if MODELLED in wanted and modelled(setup, places):
         return

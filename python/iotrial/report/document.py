@@ -492,7 +492,7 @@ def _labels(factor: Factor) -> str:
 
 
 def work_in_words(workload: Workload, study: Study, *, longest: int = _LONGEST_COMMAND) -> str:
-    """Return what a run does, on how many files of which sizes; a long command is cut, `iotrial show` has all of it."""
+    """Return what a run does, on how many files of which sizes; a long command is cut (`iotrial show --json` has it)."""
     work = workload.work
     text = escape(shorten(work.described(), longest, placeholder=" …"))
     if work.in_windows:

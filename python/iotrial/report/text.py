@@ -310,6 +310,8 @@ class _Printer:
         """Return widths of the widest cells; if the sum is too large, narrow the widest columns of text."""
         widths = self._natural(heads, rows, indent=indent)
         room = self._width - len(_GAP) * (len(widths) - 1)
+        if sum(widths) <= room:
+            return widths
         words = [_longest_part(head) for head in heads]
         text = [
             min(width, max(_NARROWEST, word)) if head.wide else width
@@ -317,25 +319,13 @@ class _Printer:
         ]
         legible = self._legible(heads, rows, indent=indent)
         # which of two columns of text wraps in fewer lines depends on what they hold: each may give way first
-        first = [[p] for p, head in enumerate(heads) if head.wide and widths[p] > legible[p]]
-        tried = [
-            self._narrowed(self._narrowed(widths, legible, room, one), legible, room) for one in ([], *first)
-        ]
+        tried = [_narrowed(widths, legible, room)]
+        for place in (p for p, head in enumerate(heads) if head.wide):
+            one = _narrowed(widths, [*widths[:place], legible[place], *widths[place + 1 :]], room)
+            tried.append(_narrowed(one, legible, room))
         widths = min(tried, key=lambda one: _lines(rows, one, indent=indent))
         for least in (text, words, [3] * len(widths)):
-            widths = self._narrowed(widths, least, room)
-        return widths
-
-    @staticmethod
-    def _narrowed(
-        widths: Sequence[int], least: Sequence[int], room: int, only: Sequence[int] | None = None
-    ) -> list[int]:
-        """Return the widths with the widest columns narrowed, down to ``least``, until all fit into ``room``."""
-        widths = list(widths)
-        places = range(len(widths)) if only is None else only
-        while sum(widths) > room and (narrowed := [p for p in places if widths[p] > least[p]]):
-            widest = max(narrowed, key=widths.__getitem__)
-            widths[widest] = max(least[widest], widths[widest] - max(1, (sum(widths) - room) // 4))
+            widths = _narrowed(widths, least, room)
         return widths
 
     def _row(
@@ -375,6 +365,15 @@ class _Printer:
 
     def _height(self, line: Text) -> int:
         return max(1, -(-line.cell_len // self._width))
+
+
+def _narrowed(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """Return the widths with the widest columns narrowed, down to ``least``, until all fit into ``room``."""
+    widths = list(widths)
+    while sum(widths) > room and (narrowed := [p for p, one in enumerate(widths) if one > least[p]]):
+        widest = max(narrowed, key=widths.__getitem__)
+        widths[widest] = max(least[widest], widths[widest] - max(1, (sum(widths) - room) // 4))
+    return widths
 
 
 def _lines(rows: Sequence[Sequence[Text]], widths: Sequence[int], *, indent: int) -> int:
