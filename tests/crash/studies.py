@@ -410,7 +410,7 @@ SLOW = {"kinds": KINDS, "queue": QUEUE, "laid": LAID, "power": POWER}
 #: knobs of a guest, which vanish with it, and io.*, which need version 2 of control groups: restored from the journal
 #: in contract/test_guest_io_groups.py; block.encryption, which needs the device mapper: contract/test_guest_encryption.py
 ELSEWHERE = {
-    "kernel.version", "guest.disk_cache", "guest.disk_interface", "guest.memory", "guest.processors",
+    "kernel.version", "guest.disk_aio", "guest.disk_cache", "guest.disk_interface", "guest.memory", "guest.processors",
     "memory.limit", "matrix.file_size", "matrix.record_size", "work.option", "program.path",
     "raid.bitmap", "raid.chunk", "raid.level", "raid.maker", "raid.state", "raid.stripe_cache",
     "block.encryption", "io.cost.qos", "io.latency", "io.max", "io.weight",

@@ -88,6 +88,17 @@ class GuestDiskCache(Declaration):
     }
 
 
+class GuestDiskAio(Declaration):
+    """How QEMU hands requests for all disks of a guest to the host's kernel; threads unless a study says otherwise."""
+
+    name = "guest.disk_aio"
+    title = "how QEMU reads and writes a guest's disks: pool of threads, Linux AIO or io_uring (QEMU's names)"
+    stage = Stage.MACHINE
+    scope = Scope.DEVICE
+    LEVELS = ("threads", "native", "io_uring")
+    consequence = HARMLESS
+
+
 class MemoryHugePages(Declaration):
     """Transparent huge pages. Switching them off completely lowers vm.min_free_kbytes, which is restored too."""
 
