@@ -93,7 +93,7 @@ def test_how_qemu_reaches_a_disk_is_read_from_what_it_holds_open(
         with guest.start() as probe:
             assert guest.disk_aio() == aio
             process = Path("/proc", str(probe.pid))
-            links = {os.readlink(one) for one in (process / "fd").iterdir()}
+            links = {str(one.readlink()) for one in (process / "fd").iterdir()}
             assert ("/[aio]" in (process / "maps").read_text()) == (aio == "native")
             assert ("anon_inode:[io_uring]" in links) == (aio == "io_uring")
         fallen_back = GuestMachine(kernel=Path(), initramfs=Path(), disks=guest._disks, aio=aio)

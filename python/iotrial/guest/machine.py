@@ -48,6 +48,14 @@ class DiskImage:
     device: str = ""
 
 
+def _link(path: Path) -> str:
+    """Return what a link in /proc/PID/fd shows; empty if it has been closed."""
+    try:
+        return str(path.readlink())
+    except FileNotFoundError:
+        return ""
+
+
 class Pulse:
     """The guest's heartbeat, one byte per second through a socket pair; QEMU is started with the other end, ``theirs``."""
 
@@ -241,7 +249,7 @@ class GuestMachine:
             if self._machine.aio == "native":
                 there = "/[aio]" in (process / "maps").read_text()
             elif self._machine.aio == "io_uring":
-                there = any(os.readlink(one) == _RING for one in (process / "fd").iterdir())
+                there = any(_link(one) == _RING for one in (process / "fd").iterdir())
             else:
                 there = True
         except OSError as error:

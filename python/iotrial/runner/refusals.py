@@ -189,7 +189,9 @@ def check_disks(knobs: Sequence[Knob], sites: Iterable[Site]) -> None:
     """Refuse knobs of a guest's disks where runs do not happen on a disk that QEMU attaches, or on several, and the
     encryption of an array.
     """
-    names = [knob.name for knob in knobs if isinstance(knob, GuestDiskInterface | GuestDiskCache | GuestDiskAio)]
+    names = [
+        knob.name for knob in knobs if isinstance(knob, GuestDiskInterface | GuestDiskCache | GuestDiskAio)
+    ]
     encrypted = any(isinstance(knob, BlockEncryption) for knob in knobs)
     for site in sites:
         if encrypted and site.disks > 1:

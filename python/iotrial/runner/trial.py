@@ -886,10 +886,10 @@ def _typed(plan: Plan, fewer: Fewer) -> str:
 
 
 def _chosen(fewer: Fewer) -> str:
-    """Return the options of ``iotrial run`` that choose these levels; empty if it cannot be told so."""
-    if any(len(labels) < 2 or "," in "".join(labels) for labels in fewer.values()):
+    """Return the options of ``iotrial run`` that choose these levels; empty if they would hold a factor at one level."""
+    if any(len(labels) < 2 for labels in fewer.values()):
         return ""
-    return " ".join(f"--set {shlex.quote(f'{name}={",".join(labels)}')}" for name, labels in fewer.items())
+    return " ".join("--set " + shlex.quote(f"{name}={','.join(labels)}") for name, labels in fewer.items())
 
 
 def level_text(arm: Arm) -> str:
