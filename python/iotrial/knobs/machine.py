@@ -115,6 +115,17 @@ class MemoryHugePages(Declaration):
         return Need.HUGE_PAGES
 
 
+class MemoryLruGen(Declaration):
+    """Multi-Gen LRU (Documentation/admin-guide/mm/multigen_lru.rst): which pages are reclaimed first. Linux 6.1 and later."""
+
+    name = "memory.lru_gen"
+    title = "Multi-Gen LRU: which pages are reclaimed first; a mask of its parts, 0x0000 is the older LRU"
+    stage = Stage.HOST
+    candidates = ("0x0007", "0x0000")
+    open_levels = "on, off, or a mask from 0x0000 to 0x0007"
+    consequence = trade_off("other pages are reclaimed first, so other works read more")
+
+
 class CpuGovernor(Declaration):
     """The frequency governor of all processors (Documentation/admin-guide/pm/cpufreq.rst); virtual machines may lack it."""
 
