@@ -95,6 +95,7 @@ def study_note(labels: tuple[str, ...], *, rounds: int) -> str | None:
         [[workload]]
         name = "read"
         kind = "stream"
+        operation = "read"
         size = "1 MiB"
         [[response]]
         name = "wall"

@@ -119,7 +119,9 @@ def test_multi_gen_lru_is_a_line_or_a_part_of_the_profile_of_tuned(machine: Fake
     assert f"w {file} - - - - 0x0000\n" in text_of(found, "/etc/tmpfiles.d/00-iotrial-01234567.conf")
     assert [step.before for step in found.steps if isinstance(step, LiveStep)] == ["0x0007"]
     tuned(machine, "[sysctl]\nvm.swappiness=30\n")
-    text = text_of(planned(machine, choice("memory.lru_gen", "0x0000")), "/etc/tuned/iotrial-01234567/tuned.conf")
+    text = text_of(
+        planned(machine, choice("memory.lru_gen", "0x0000")), "/etc/tuned/iotrial-01234567/tuned.conf"
+    )
     assert f"{file}=0x0000" in text.partition("[sysfs]\n")[2]
 
 

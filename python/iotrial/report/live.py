@@ -258,9 +258,7 @@ def _spent(progress: Progress, width: int, marks: Marks) -> Text:
 def _foot(progress: Progress, width: int, *, plain: bool) -> list[str]:
     parts = [counted(sum(progress.blocks.values()), "complete block"), *losses(progress)]
     if progress.conditions > 1:
-        parts.append(
-            f"{progress.conditions_decided} of {counted(progress.conditions, 'condition')} decided"
-        )
+        parts.append(f"{progress.conditions_decided} of {counted(progress.conditions, 'condition')} decided")
     if progress.activity:
         parts.append(escape(progress.activity))
     lines = [", ".join(parts)]
