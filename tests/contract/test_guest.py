@@ -15,9 +15,10 @@ from iotrial.errors import ProbeError
 from iotrial.guest import machine
 from iotrial.guest.architecture import GUEST
 from iotrial.guest.initramfs import Needs
-from iotrial.guest.machine import DiskImage
+from iotrial.guest.machine import DiskImage, GuestMachine
 from iotrial.guest.place import disk_with_serial
 from iotrial.guest.qemu import INTERFACE_MODULES, Accelerator
+from iotrial.knobs.machine import GuestDiskAio
 from iotrial.lab.target import Target
 from iotrial.runner.guest import Guest, GuestSpec, MachineSpec
 
@@ -80,6 +81,23 @@ def test_disks_are_found_by_their_serial_on_every_controller_and_opened_as_the_c
             # our descriptors and QEMU's are of one open file
             flags = {fcntl.fcntl(number, fcntl.F_GETFL) for number in guest._disks.descriptors}
             assert {bool(one & os.O_DIRECT) for one in flags} == {direct}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("aio", GuestDiskAio.LEVELS)
+def test_how_qemu_reaches_a_disk_is_read_from_what_it_holds_open(
+    guests: Path, disk_folder: Path, aio: str
+) -> None:
+    with Guest(GuestSpec(disk_folder, [DiskImage("one", 32 << 20)]), store=guests) as guest:
+        guest.want(MachineSpec(disk_aio=aio))
+        with guest.start() as probe:
+            assert guest.disk_aio() == aio
+            process = Path("/proc", str(probe.pid))
+            links = {str(one.readlink()) for one in (process / "fd").iterdir()}
+            assert ("/[aio]" in (process / "maps").read_text()) == (aio == "native")
+            assert ("anon_inode:[io_uring]" in links) == (aio == "io_uring")
+        fallen_back = GuestMachine(kernel=Path(), initramfs=Path(), disks=guest._disks, aio=aio)
+        assert fallen_back.disk_aio(os.getpid()) == "threads"  # a process without either
 
 
 @pytest.mark.parametrize(("kind", "disk"), [("ext4", "vde"), ("xfs", "vdf")])

@@ -28,7 +28,7 @@ from iotrial.fleet.verdict import report_of
 from iotrial.report.comparing import compare
 from iotrial.report.comparison_blocks import comparison_html
 from iotrial.report.opening import summary_of
-from iotrial.report.progress import EffectLine, Progress, WindowLine, standing_path, write_standing
+from iotrial.report.progress import EffectLine, Progress, WindowLine, progress_path, write_progress
 from iotrial.report.render import html_report
 from iotrial.store import Store
 from iotrial.store.model import TrialState
@@ -236,12 +236,12 @@ def test_pages_of_serve_run_nothing_and_keep_their_policy(
             harmless(window, labels=page in ("/trials/1", "/compare?trials=1,2"))
         running = store.create_trial(header("4" * 32))
         try:
-            write_standing(standing_path(path), standing(running.number))
+            write_progress(progress_path(path), standing(running.number))
             window.visit(f"{server.url}/trials/{running.number}")
             window.until("document.body.innerText.includes('10 s of 60 s')")
             harmless(window)
         finally:
-            standing_path(path).unlink(missing_ok=True)
+            progress_path(path).unlink(missing_ok=True)
             store.set_state(running.header.id, TrialState.INTERRUPTED, EVERY)
 
 

@@ -29,7 +29,7 @@ from serve_stores import three_trials
 from store_examples import filled, header, planned_runs
 
 from iotrial.report.opening import document_of
-from iotrial.report.progress import EffectLine, Progress, WindowLine, standing_path, write_standing
+from iotrial.report.progress import EffectLine, Progress, WindowLine, progress_path, write_progress
 from iotrial.store import Store
 from iotrial.store.model import TrialState
 from iotrial.web.store_view import StoreView
@@ -56,7 +56,7 @@ def path(whole: Path, changing: Served) -> Path:
     path = changing.store
     for beside in ("-wal", "-shm"):
         path.with_name(path.name + beside).unlink(missing_ok=True)
-    standing_path(path).unlink(missing_ok=True)
+    progress_path(path).unlink(missing_ok=True)
     shutil.copy(whole, path.with_suffix(".new"))
     put_in_place(path.with_suffix(".new"), path)
     return path
@@ -98,7 +98,7 @@ def test_the_metric_of_a_running_live_trial_is_drawn_over_time(path: Path) -> No
     )
     with served(path) as server, Store.open(path) as store:
         number = store.create_trial(header("d" * 32)).number
-        write_standing(standing_path(path), standing(number, windows=windows))
+        write_progress(progress_path(path), standing(number, windows=windows))
         page = server.get(f"/trials/{number}").text
     figure = page.split("Newest windows", 1)[1].split("</figure>", 1)[0]
     wide = figure.split("</svg>", 1)[0]
@@ -174,16 +174,16 @@ def test_a_running_trial_is_followed_by_its_file_and_nothing_is_analysed_beside_
         page = server.get(f"/trials/{number}").text
         assert "No progress yet" in page
         assert '<meta http-equiv="refresh" content="2">' in page
-        write_standing(standing_path(path), standing(number))
+        write_progress(progress_path(path), standing(number))
         page = server.get(f"/trials/{number}").text
         assert "30 s of 60 s" in page
         assert "12 complete blocks; 0 of 1 comparisons decided; 1 void; 2 runs failed; reading" in page
         assert "cache &lt;cold&gt;" in page
         assert "0.80 [0.70, 0.90]" in page
         assert 'http-equiv="refresh"' not in server.get(f"/trials/{number}?refresh=no").text
-        write_standing(standing_path(path), standing(number + 1))
+        write_progress(progress_path(path), standing(number + 1))
         assert "No progress yet" in server.get(f"/trials/{number}").text
-        standing_path(path).write_text("{half of it")
+        progress_path(path).write_text("{half of it")
         assert "No progress yet" in server.get(f"/trials/{number}").text
 
         beside = server.get("/trials/1")

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 
 from store_examples import filled, header
 
-from iotrial.report.progress import EffectLine, Progress, standing_path, write_standing
+from iotrial.report.progress import EffectLine, Progress, progress_path, write_progress
 from iotrial.store import Store
 from iotrial.store.model import StoredTrial, TrialState
 from serving import Served, served
@@ -152,13 +152,13 @@ def test_a_running_trial_moves_by_itself_and_becomes_its_report(window: Window, 
     with Store.open(server.store) as store:
         number = len(store.trials()) + 1
         running = filled_later(store, f"{number:032x}")
-        file = standing_path(server.store)
+        file = progress_path(server.store)
         try:
-            write_standing(file, standing(number, 10.0))
+            write_progress(file, standing(number, 10.0))
             window.visit(f"{server.url}/trials/{number}")
             assert "10 s of 60 s" in window.run("document.body.innerText")
             assert fits(window)
-            write_standing(file, standing(number, 20.0))
+            write_progress(file, standing(number, 20.0))
             window.until("document.body.innerText.includes('20 s of 60 s')")  # it reloads itself
             assert window.run("document.querySelectorAll('svg .mark').length") == 4
         finally:

@@ -408,10 +408,11 @@ SLOW = {"kinds": KINDS, "queue": QUEUE, "laid": LAID, "power": POWER}
 #: memory.limit moves the probe out of the caller's cgroup: killed and restored in contract/test_memory_limit.py;
 #: also keys of the job itself, which leave nothing after the job,
 #: knobs of a guest, which vanish with it, and io.*, which need version 2 of control groups: restored from the journal
-#: in contract/test_guest_io_groups.py; block.encryption, which needs the device mapper: contract/test_guest_encryption.py
+#: in contract/test_guest_io_groups.py; block.encryption, which needs the device mapper: contract/test_guest_encryption.py;
+#: memory.lru_gen, which this kernel may lack: contract/test_guest_lru_gen.py
 ELSEWHERE = {
-    "kernel.version", "guest.disk_cache", "guest.disk_interface", "guest.memory", "guest.processors",
-    "memory.limit", "matrix.file_size", "matrix.record_size", "work.option", "program.path",
+    "kernel.version", "guest.disk_aio", "guest.disk_cache", "guest.disk_interface", "guest.memory", "guest.processors",
+    "memory.limit", "memory.lru_gen", "matrix.file_size", "matrix.record_size", "work.option", "program.path",
     "raid.bitmap", "raid.chunk", "raid.level", "raid.maker", "raid.state", "raid.stripe_cache",
     "block.encryption", "io.cost.qos", "io.latency", "io.max", "io.weight",
     "guest.sysctl", "link.coalescing", "link.mtu", "link.offload", "link.rate", "link.ring",

@@ -10,6 +10,7 @@ import runpy
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from generators.claims_page import OF_THE_TOOL
 from iotrial.study import catalogue
@@ -30,6 +31,23 @@ def test_a_page_was_made_from_the_trial_and_the_mechanism_beside_it(packed: Path
     assert page.rstrip().endswith(FINDINGS["stamp"](packed)), "run `make findings`"
     assert packed.with_suffix(".why.md").exists(), "say why it came out so"
     assert packed.stat().st_size <= FINDINGS["MOST_BYTES"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changed"),
+    [
+        ('title = "', 'title = "Once more: ', False),
+        ('source = "', 'source = "Elsewhere, ', False),
+        ("time = ", 'time = "1 min" # ', False),
+        ('margin = "10 %"', 'margin = "5 %"', True),
+        ("operations = ", "operations = 1", True),
+        ("[study]", "[study", True),
+    ],
+)
+def test_a_study_has_changed_if_it_would_run_something_else(old: str, new: str, changed: bool) -> None:
+    study = catalogue.find("block/stalls")
+    assert old in study.text
+    assert FINDINGS["_changed"](replace(study, text=study.text.replace(old, new))) is changed
 
 
 @pytest.mark.parametrize("packed", PACKED, ids=lambda path: path.stem)

@@ -107,6 +107,7 @@ PLAUSIBLE: dict[str, tuple[tuple[str, ...], str]] = {
     "file.attribute": (("none", "sync"), ""),
     "memory.huge_pages": (("always", "madvise"), ""),
     "memory.limit": (("none", "64 MiB"), ""),
+    "memory.lru_gen": (("on", "off", "0x0003"), ""),
     "process.cpu": (("any", "0"), ""),
     "process.io_priority": (("none", "idle"), ""),
     "process.nice": (("0", "5", "-5"), ""),

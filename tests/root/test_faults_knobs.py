@@ -69,7 +69,10 @@ class Disk:
     label = "ext4 on loop9"
 
 
-VALUES = {"block.scheduler": ("[none] bfq", "bfq", "none")}
+VALUES = {
+    "block.scheduler": ("[none] bfq", "bfq", "none"),
+    "memory.lru_gen": ("0x0007", "0x0000", "0x0007"),
+}
 KEYS = {"guest.sysctl": "vm.min_free_kbytes", "block.tunable": "read_expire"}
 #: a file of a control group has a line for each device: tests/unit/test_io_groups.py
 ONES = [

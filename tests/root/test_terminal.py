@@ -18,7 +18,7 @@ from select import select
 
 import pytest
 
-from iotrial.report.progress import read_standing
+from iotrial.report.progress import read_progress
 
 TRIAL = (
     "run",
@@ -88,7 +88,7 @@ def test_ctrl_c_twice_ends_a_trial_with_a_partial_report_and_a_whole_terminal(st
     terminal.wait_for("next: ")
     terminal.resize(60)
     terminal.wait_for("next: ")
-    following = read_standing(state / "trials.standing.json")
+    following = read_progress(state / "trials.standing.json")
     assert following is not None
     assert (following.trial, following.study) == (1, "files/permissions")
     assert 30 < following.budget_s <= 60
@@ -127,7 +127,7 @@ def test_with_json_an_interrupted_trial_is_one_document_and_can_be_followed(stat
     argv = [sys.executable, "-m", "iotrial", *TRIAL, "--json"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         end = time.monotonic() + 60
-        while read_standing(state / "trials.standing.json") is None:
+        while read_progress(state / "trials.standing.json") is None:
             assert time.monotonic() < end
             time.sleep(0.05)
         running.send_signal(signal.SIGINT)

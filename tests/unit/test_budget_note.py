@@ -1,4 +1,4 @@
-"""What a command line says after its first block if the time is too short: how long it takes, or how many levels fit."""
+"""What a trial says after its first block if the time is too short: how long it takes, or how many levels fit."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 
 from factorial_trials import conducted
 
+from iotrial.cli.run_request import request_of
 from iotrial.design.plan import Plan
 from iotrial.runner.quick_study import Wish, setting_of, study_text
 from iotrial.runner.trial import budget_note, fewer_levels
@@ -76,6 +77,44 @@ def test_of_several_settings_what_was_named_first_is_kept_and_the_rest_held_at_t
     runs, fewer_runs = (len(one.block(one.conditions[0], 0).runs) for one in (plan, shorter))
     assert budget_note(shorter, fitting, round_s=1.0, rounds=5 * runs // fewer_runs, spent_s=0.0) is None
     assert fewer_levels(plan, spec, 2) is None  # nothing fits
+
+
+def study_note(labels: tuple[str, ...], *, rounds: int) -> str | None:
+    levels = ", ".join(f'{{ label = "{label}", value = {place} }}' for place, label in enumerate(labels, 1))
+    text = f"""
+        [study]
+        name = "test/readahead"
+        title = "Read-ahead"
+        question = "Which read-ahead reads fastest?"
+        why = "To see what is said."
+        [[factor]]
+        name = "kilobytes"
+        knob = "block.read_ahead_kb"
+        levels = [{levels}]
+        reference = "{labels[0]}"
+        [[workload]]
+        name = "read"
+        kind = "stream"
+        operation = "read"
+        size = "1 MiB"
+        [[response]]
+        name = "wall"
+        primary = true
+    """
+    plan = Plan(read_study(text, "a file", trusted=True), SEED)
+    return budget_note(plan, Spec.from_plan(plan), rounds=rounds, round_s=20.0, spent_s=0.0)
+
+
+def test_of_a_study_the_levels_that_fit_are_chosen_by_the_options_of_run() -> None:
+    labels = ("off", "1 page", "2 pages", "3 pages")
+    assert study_note(labels, rounds=30) is None
+    note = study_note(labels, rounds=5)
+    assert note is not None
+    found = re.search(r": give --time \S+, or --set '(kilobytes=.*)'$", note)
+    assert found is not None, note
+    chosen = request_of({"sets": (found[1],)}).sets
+    assert chosen in ({"kilobytes": list(labels[:2])}, {"kilobytes": list(labels[:3])})
+    assert study_note(tuple(chosen["kilobytes"]), rounds=5 * 6 // (2 + len(chosen["kilobytes"]))) is None
 
 
 def test_the_plan_of_a_command_line_does_not_claim_files_of_the_lab() -> None:

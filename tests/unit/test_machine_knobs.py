@@ -32,6 +32,7 @@ def read(name: str, value: str, files: dict[str, str], besides: int = 0) -> str:
         ("guest.processors", "4", "4"),
         ("guest.disk_interface", "nvme", "nvme"),
         ("guest.disk_cache", "directsync", "directsync"),
+        ("guest.disk_aio", "io_uring", "io_uring"),
     ],
 )
 def test_what_is_accepted(name: str, value: str, parsed: str) -> None:
@@ -52,6 +53,7 @@ def test_what_is_accepted(name: str, value: str, parsed: str) -> None:
         ("guest.processors", "65"),
         ("guest.disk_interface", "virtio"),
         ("guest.disk_cache", "writearound"),
+        ("guest.disk_aio", "libaio"),
     ],
 )
 def test_what_is_refused(name: str, value: str) -> None:
@@ -139,6 +141,7 @@ def test_what_no_knob_wants_is_as_it_always_is() -> None:
     assert MachineSpec.of({"guest.memory": "1 GiB"}) == MachineSpec(DEFAULT_KERNEL, 1024, 1)
     assert MachineSpec.of({"kernel.version": "6.1", "guest.processors": "2"}) == MachineSpec("6.1", 512, 2)
     assert MachineSpec.of({"guest.disk_cache": "unsafe"}) == MachineSpec(disk_cache="unsafe")
+    assert MachineSpec.of({"guest.disk_aio": "native"}) == MachineSpec(disk_aio="native")
 
 
 CPUS = "/sys/devices/system/cpu"

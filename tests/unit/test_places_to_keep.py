@@ -111,6 +111,20 @@ def test_huge_pages_are_a_line_that_is_read_first_because_the_first_one_counts(m
     assert "w /sys/kernel/mm/transparent_hugepage/enabled - - - - never\n" in text
 
 
+def test_multi_gen_lru_is_a_line_or_a_part_of_the_profile_of_tuned(machine: FakeMachine) -> None:
+    file = "/sys/kernel/mm/lru_gen/enabled"
+    machine.at(file).parent.mkdir(parents=True)
+    machine.at(file).write_text("0x0007\n")
+    found = planned(machine, choice("memory.lru_gen", "0x0000"))
+    assert f"w {file} - - - - 0x0000\n" in text_of(found, "/etc/tmpfiles.d/00-iotrial-01234567.conf")
+    assert [step.before for step in found.steps if isinstance(step, LiveStep)] == ["0x0007"]
+    tuned(machine, "[sysctl]\nvm.swappiness=30\n")
+    text = text_of(
+        planned(machine, choice("memory.lru_gen", "0x0000")), "/etc/tuned/iotrial-01234567/tuned.conf"
+    )
+    assert f"{file}=0x0000" in text.partition("[sysfs]\n")[2]
+
+
 def test_the_governor_of_every_processor_is_set(machine: FakeMachine) -> None:
     for cpu in ("cpu0", "cpu1"):
         file = machine.at(f"/sys/devices/system/cpu/{cpu}/cpufreq/scaling_governor")

@@ -183,6 +183,7 @@ TRUTH: list[tuple[str, str, tuple[tuple[str, str], ...], Safety]] = [
     ("guest.disk_cache", "writeback", (), TRADE_OFF),
     ("guest.disk_cache", "unsafe", (), AT_RISK),
     ("guest.disk_interface", "sata", (), HARMLESS),
+    ("guest.disk_aio", "native", (), HARMLESS),
     # hw/nvme/ctrl.c of QEMU: no FUA
     ("guest.disk_interface", "nvme", (), AT_RISK),
     ("lab.device", "fast", (), NOT_JUDGED),

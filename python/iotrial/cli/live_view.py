@@ -26,10 +26,10 @@ from iotrial.report.progress import (
     Progress,
     blocks_in_words,
     effect_lines,
-    remove_standing,
-    standing_path,
+    remove_progress,
+    progress_path,
     window_lines,
-    write_standing,
+    write_progress,
 )
 from iotrial.report.text import Console
 from iotrial.runner.progress import Snapshot, Watcher
@@ -50,29 +50,29 @@ def watcher_for(plan: Plan, *, quiet: bool, store: Path) -> Iterator[Watcher]:
 
     A trial that is stopped before it has begun has no report, so its end is reported here.
     """
-    standing = standing_path(store)
+    file = progress_path(store)
     try:
         if quiet:
-            yield _Watching(plan, None, standing)
+            yield _Watching(plan, None, file)
             return
         with live_view(Console(stderr=True)) as view:
-            yield _Watching(plan, view, standing)
+            yield _Watching(plan, view, file)
     except Stopped as stopped:
         if stopped.number != signal.SIGPIPE:
             what = f"ended by {stopped}; all changes are being undone"
             report_error("stopped", what, None, as_json=quiet)
         raise
     finally:
-        remove_standing(standing)
+        remove_progress(file)
 
 
 class _Watching:
     """Turns the conductor's updates into output, limited to ``DRAWN_EVERY_S`` and ``WRITTEN_EVERY_S``."""
 
-    def __init__(self, plan: Plan, view: LiveView | None, standing: Path) -> None:
+    def __init__(self, plan: Plan, view: LiveView | None, file: Path) -> None:
         self._plan = plan
         self._view = view
-        self._standing = standing
+        self._progress_file = file
         self._conditions = Conditions(plan.study)
         self._narrowing = Narrowing()
         self._block_s: dict[str, float] = {}
@@ -103,7 +103,7 @@ class _Watching:
 
     def _write(self, progress: Progress) -> None:
         self._written = time.monotonic()
-        write_standing(self._standing, progress)
+        write_progress(self._progress_file, progress)
 
     def _progress(self, snapshot: Snapshot) -> Progress:
         study = self._plan.study

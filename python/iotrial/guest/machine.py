@@ -34,6 +34,8 @@ _TROUBLE = re.compile(
 #: if init has not run for this long, the guest hangs; even in a busy guest, init runs many times a second
 HUNG_AFTER_S = 60.0
 _SAVED_WITHIN_S = 60.0
+#: what /proc/PID/fd shows of io_uring
+_RING = "anon_inode:[io_uring]"
 _BOOTS_WITHIN_S = {qemu.Accelerator.KVM: 8.0, qemu.Accelerator.TCG: 120.0}
 
 
@@ -44,6 +46,14 @@ class DiskImage:
     serial: str
     size_bytes: int
     device: str = ""
+
+
+def _link(path: Path) -> str:
+    """Return what a link in /proc/PID/fd shows; empty if it has been closed."""
+    try:
+        return str(path.readlink())
+    except FileNotFoundError:
+        return ""
 
 
 class Pulse:
@@ -146,6 +156,7 @@ class GuestMachine:
         card: tuple[str, str] | None = None,
         interface: str = qemu.USUAL_INTERFACE,
         cache: str = qemu.USUAL_CACHE,
+        aio: str = qemu.USUAL_AIO,
     ) -> None:
         self._program = qemu.find()
         self._disks = disks
@@ -161,6 +172,7 @@ class GuestMachine:
             card=card,
             interface=interface,
             cache=cache,
+            aio=aio,
         )
 
     @contextmanager
@@ -225,6 +237,24 @@ class GuestMachine:
                 qemu.CacheMode(direct=file["direct"], no_flush=file["no-flush"], writeback=top["writeback"])
             )
         return next((name for name, mode in qemu.CACHE_MODES.items() if modes == {mode}), "unknown")
+
+    def disk_aio(self, pid: int) -> str:
+        """Return how QEMU, process ``pid``, hands requests for the disks to the kernel.
+
+        Where the kernel refuses Linux AIO or io_uring, QEMU uses its threads, with a warning; so what it holds open is
+        looked for. Raises LabError.
+        """
+        process = Path("/proc", str(pid))
+        try:
+            if self._machine.aio == "native":
+                there = "/[aio]" in (process / "maps").read_text()
+            elif self._machine.aio == "io_uring":
+                there = any(_link(one) == _RING for one in (process / "fd").iterdir())
+            else:
+                there = True
+        except OSError as error:
+            raise LabError(f"guest: QEMU, process {pid}: {error.strerror}") from error
+        return self._machine.aio if there else qemu.USUAL_AIO
 
     def boots_within_s(self, accelerator: qemu.Accelerator) -> float:
         """Return the boot timeout in seconds."""

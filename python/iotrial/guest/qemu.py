@@ -64,8 +64,8 @@ INTERFACE_MODULES: Mapping[str, frozenset[str]] = MappingProxyType(
         "ide": frozenset({"ata_piix", "sd_mod"}),
     }
 )
-#: how disks are attached, and their cache mode, unless a study says otherwise
-USUAL_INTERFACE, USUAL_CACHE = "virtio-blk", "none"
+#: how disks are attached, their cache mode, and how QEMU hands requests to the kernel, unless a study says otherwise
+USUAL_INTERFACE, USUAL_CACHE, USUAL_AIO = "virtio-blk", "none", "threads"
 _SATA_PORTS, _IDE_DISKS = 6, 4
 
 
@@ -92,9 +92,10 @@ class Machine:
     disks: tuple[Disk, ...] = ()
     #: model and MAC address of the network card; None: no card
     card: tuple[str, str] | None = None
-    #: a name of ``INTERFACE_MODULES``, and one of ``CACHE_MODES``
+    #: a name of ``INTERFACE_MODULES``, one of ``CACHE_MODES``, and one of ``knobs.machine.GuestDiskAio``
     interface: str = USUAL_INTERFACE
     cache: str = USUAL_CACHE
+    aio: str = USUAL_AIO
 
 
 def identity(program: str, machine: Machine, accelerator: Accelerator, sizes: Sequence[int]) -> str:
@@ -150,7 +151,7 @@ def command(program: str, machine: Machine, accelerator: Accelerator, descriptor
         words += ["-incoming", f"fd:{descriptors.state}"]
     words += _controllers(machine)
     for number, disk in enumerate(machine.disks):
-        words += _disk(number, disk, machine.interface, CACHE_MODES[machine.cache])
+        words += _disk(number, disk, machine.interface, CACHE_MODES[machine.cache], machine.aio)
     if machine.card is not None:
         model, address = machine.card
         words += ["-netdev", f"socket,id=wire,fd={descriptors.wire}"]
@@ -249,7 +250,7 @@ def _on_controller(number: int, interface: str) -> str:
             return "virtio-blk-pci"
 
 
-def _disk(number: int, disk: Disk, interface: str, cache: CacheMode) -> list[str]:
+def _disk(number: int, disk: Disk, interface: str, cache: CacheMode, aio: str) -> list[str]:
     set_number = number + 2
     driver = "host_device" if disk.on_device else "file"
     no_flush = "cache.no-flush=on," if cache.no_flush else ""
@@ -257,7 +258,7 @@ def _disk(number: int, disk: Disk, interface: str, cache: CacheMode) -> list[str
         "-add-fd", f"fd={disk.descriptor},set={set_number}",
         "-blockdev",
         f"driver={driver},node-name={file_node(number)},filename=/dev/fdset/{set_number},auto-read-only=off,locking=off,"
-        f"cache.direct={'on' if cache.direct else 'off'},{no_flush}aio=threads,discard=unmap",
+        f"cache.direct={'on' if cache.direct else 'off'},{no_flush}aio={aio},discard=unmap",
         "-blockdev",
         f"driver=raw,node-name={top_node(number)},file={file_node(number)},discard=unmap",
     ]  # fmt: skip

@@ -17,13 +17,13 @@ class Share:
     def __init__(self, link: Link) -> None:
         self.link = link
         self._wanted = dict(DEFAULTS)
-        self._standing: tuple[Protocol, Served] | None = None
+        self._serving: tuple[Protocol, Served] | None = None
         self._begun: set[str] = set()
 
     @property
     def due(self) -> bool:
         """True if it is served with other settings than those requested."""
-        return self._standing is not None and self._wanted != self._standing[1].wishes
+        return self._serving is not None and self._wanted != self._serving[1].wishes
 
     @property
     def whole_disk(self) -> bool:
@@ -33,7 +33,7 @@ class Share:
     @property
     def url(self) -> str:
         """What makes a URL of a path on the share, for the protocol by which it is served."""
-        protocol = PROTOCOLS[self._wanted["protocol"]] if self._standing is None else self._standing[0]
+        protocol = PROTOCOLS[self._wanted["protocol"]] if self._serving is None else self._serving[0]
         return protocol.url
 
     def want(self, about: str, value: str) -> None:
@@ -42,9 +42,9 @@ class Share:
 
     def found(self, about: str) -> str:
         """Return how it is served, as reported by the kernels of both machines."""
-        if self._standing is None:
+        if self._serving is None:
             return "nothing"
-        protocol, what = self._standing
+        protocol, what = self._serving
         return protocol.found(about, self.link.server, self.link.client, what)
 
     def open(self, folder: str, device: str, filesystem: str, words: tuple[str, ...]) -> None:
@@ -73,13 +73,13 @@ class Share:
             if isinstance(error, TargetError):
                 raise LabError(f"reaching {folder} by {protocol.name}: {error.message}") from error
             raise
-        self._standing = protocol, what
+        self._serving = protocol, what
 
     def close(self) -> None:
         """Unmount it on the client and stop serving it. Does nothing if it is not served."""
-        if self._standing is None:
+        if self._serving is None:
             return
-        protocol, what = self._standing
+        protocol, what = self._serving
         try:
             protocol.leave(self.link.client, what)
         except TargetError as error:
@@ -89,7 +89,7 @@ class Share:
                 f"cannot unmount {what.folder} on {self.link.client.name}: still in use",
                 hint="a command of the study left a process or file open in the lab",
             ) from error
-        self._standing = None
+        self._serving = None
         protocol.withdraw(self.link.server, what)
 
     def let_go(self, unmount: Callable[[], None]) -> None:
@@ -98,4 +98,4 @@ class Share:
 
     def facts(self) -> Mapping[str, object]:
         """Return what the report shows."""
-        return dict(self._wanted if self._standing is None else self._standing[1].wishes)
+        return dict(self._wanted if self._serving is None else self._serving[1].wishes)

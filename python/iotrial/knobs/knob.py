@@ -106,6 +106,8 @@ class RunContext:
     own_files: tuple[str, ...] = ()
     #: returns the cache mode of a guest's disks, as QEMU reports it
     disk_cache: Callable[[], str] = lambda: "unknown"
+    #: returns how QEMU hands requests for a guest's disks to the kernel
+    disk_aio: Callable[[], str] = lambda: "unknown"
 
     @property
     def worker(self) -> Target:

@@ -88,6 +88,17 @@ class GuestDiskCache(Declaration):
     }
 
 
+class GuestDiskAio(Declaration):
+    """How QEMU hands requests for all disks of a guest to the host's kernel; threads unless a study says otherwise."""
+
+    name = "guest.disk_aio"
+    title = "how QEMU reads and writes a guest's disks: pool of threads, Linux AIO or io_uring (QEMU's names)"
+    stage = Stage.MACHINE
+    scope = Scope.DEVICE
+    LEVELS = ("threads", "native", "io_uring")
+    consequence = HARMLESS
+
+
 class MemoryHugePages(Declaration):
     """Transparent huge pages. Switching them off completely lowers vm.min_free_kbytes, which is restored too."""
 
@@ -102,6 +113,17 @@ class MemoryHugePages(Declaration):
 
     def need_of(self, setting: Setting) -> Need | None:
         return Need.HUGE_PAGES
+
+
+class MemoryLruGen(Declaration):
+    """Multi-Gen LRU (Documentation/admin-guide/mm/multigen_lru.rst): which pages are reclaimed first. Linux 6.1 and later."""
+
+    name = "memory.lru_gen"
+    title = "Multi-Gen LRU: which pages are reclaimed first; a mask of its parts, 0x0000 is the older LRU"
+    stage = Stage.HOST
+    candidates = ("0x0007", "0x0000")
+    open_levels = "on, off, or a mask from 0x0000 to 0x0007"
+    consequence = trade_off("other pages are reclaimed first, so other works read more")
 
 
 class CpuGovernor(Declaration):

@@ -264,14 +264,14 @@ class Trial(Displayed):
         lost = (
             f"{counted(len(document.void), 'block')} void, {counted(len(document.failures), 'failed run')}."
         )
-        standing = f"{self._on_controls} {lost}".strip()
+        trust = f"{self._on_controls} {lost}".strip()
         drawn = self._drawn
         heads, rows = drawn.listed()
         invalid = () if self.valid else ("The trial is invalid: the table shows no verdicts.",)
         return Card(
             title=title,
             lead=self.verdict,
-            lines=(header.study.question, standing, *invalid),
+            lines=(header.study.question, trust, *invalid),
             figures=figures,
             heads=heads,
             rows=rows,

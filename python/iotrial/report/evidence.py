@@ -531,9 +531,9 @@ def _rows(
 def _differences(here: Measured, reference: Measured) -> Floats:
     """Return one difference per block that holds both, in time order; repeats within a block are averaged."""
     own, values = here.by_block()
-    others, standing = reference.by_block()
+    others, base = reference.by_block()
     _, left, right = np.intersect1d(own, others, assume_unique=True, return_indices=True)
-    return values[left] - standing[right]
+    return values[left] - base[right]
 
 
 def _way(value: float, reference: float, mean: float, margin: float) -> str | None:

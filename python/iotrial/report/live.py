@@ -256,14 +256,12 @@ def _spent(progress: Progress, width: int, marks: Marks) -> Text:
 
 
 def _foot(progress: Progress, width: int, *, plain: bool) -> list[str]:
-    standing = [counted(sum(progress.blocks.values()), "complete block"), *losses(progress)]
+    parts = [counted(sum(progress.blocks.values()), "complete block"), *losses(progress)]
     if progress.conditions > 1:
-        standing.append(
-            f"{progress.conditions_decided} of {counted(progress.conditions, 'condition')} decided"
-        )
+        parts.append(f"{progress.conditions_decided} of {counted(progress.conditions, 'condition')} decided")
     if progress.activity:
-        standing.append(escape(progress.activity))
-    lines = [", ".join(standing)]
+        parts.append(escape(progress.activity))
+    lines = [", ".join(parts)]
     lines += line_over_time(progress.windows, width, plain=plain)
     lines += widest(progress)
     if progress.upcoming:

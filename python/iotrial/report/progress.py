@@ -245,12 +245,12 @@ class Narrowing:
 MOST_BYTES = 16 << 20
 
 
-def standing_path(store: Path) -> Path:
+def progress_path(store: Path) -> Path:
     """Return the path of the progress file of a store: ``trials.standing.json`` for ``trials.db``."""
     return store.with_suffix(".standing.json")
 
 
-def write_standing(path: Path, progress: Progress) -> None:
+def write_progress(path: Path, progress: Progress) -> None:
     """Replace the file atomically, readable by its owner only.
 
     On a full disk, a missing folder or missing permission, nothing is written and nothing raised.
@@ -268,7 +268,7 @@ def write_standing(path: Path, progress: Progress) -> None:
             draft.unlink(missing_ok=True)
 
 
-def read_standing(path: Path) -> Progress | None:
+def read_progress(path: Path) -> Progress | None:
     """Read the file; None if it is missing, damaged, of another version, or not a progress file."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     with suppress(OSError, ValueError, RecursionError):
@@ -281,7 +281,7 @@ def read_standing(path: Path) -> Progress | None:
     return None
 
 
-def remove_standing(path: Path) -> None:
+def remove_progress(path: Path) -> None:
     """Remove the file when the trial is over. Never raises OSError."""
     with suppress(OSError):
         path.unlink(missing_ok=True)

@@ -219,7 +219,7 @@ def summarise(
         tone = _race_tone(analysis.races[0], study)
         undecided = [] if analysis.races[0].over else undecided
     outlook = _how_long(trial, undecided, every) if undecided else ""
-    prefix = _standing(trial)
+    prefix = _state_of(trial)
     begun = f"{prefix} so far, {found}" if prefix else capitalised(found)
     controls = " (without controls)" if without_controls(trial, analysis) and not study.in_windows else ""
     return Summary(
@@ -416,7 +416,7 @@ def _nothing(trial: StoredTrial, failures: Sequence[str]) -> str:
             return "No verdict: no block was complete."
 
 
-def _standing(trial: StoredTrial) -> str | None:
+def _state_of(trial: StoredTrial) -> str | None:
     """Return the prefix of a finding that is not final, else None."""
     match trial.state:
         case TrialState.RUNNING:

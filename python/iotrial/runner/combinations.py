@@ -46,6 +46,11 @@ EXCLUDED: tuple[tuple[str, str, str], ...] = (
         r"mount\.atime lazytime",
         "both control when timestamps are written",
     ),
+    (
+        r"guest\.disk_aio native",
+        r"guest\.disk_cache (writeback|writethrough|unsafe)",
+        "QEMU uses Linux AIO only past the host's page cache",
+    ),
     (r"block\.scheduler bfq", r"block\.wbt_lat_usec [1-9].*", "bfq disables write-back throttling"),
     (
         r"memory\.limit [0-9].*",

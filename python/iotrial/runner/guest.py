@@ -24,6 +24,7 @@ from iotrial.guest.place import serials_of
 from iotrial.guest.snapshots import States
 from iotrial.knobs.declaration import Stage
 from iotrial.lab.knobs.machine import (
+    GuestDiskAio,
     GuestDiskCache,
     GuestDiskInterface,
     GuestMemory,
@@ -57,6 +58,7 @@ class MachineSpec:
     processors: int = 1
     interface: str = qemu.USUAL_INTERFACE
     disk_cache: str = qemu.USUAL_CACHE
+    disk_aio: str = qemu.USUAL_AIO
 
     @staticmethod
     def of(wishes: Mapping[str, str]) -> MachineSpec:
@@ -67,6 +69,7 @@ class MachineSpec:
             int(wishes.get(GuestProcessors.name, "1")),
             wishes.get(GuestDiskInterface.name, qemu.USUAL_INTERFACE),
             wishes.get(GuestDiskCache.name, qemu.USUAL_CACHE),
+            wishes.get(GuestDiskAio.name, qemu.USUAL_AIO),
         )
 
     @staticmethod
@@ -140,6 +143,8 @@ class Guest:
         self._accelerators = Accelerators(store / "accelerator.json")
         self._wanted = MachineSpec()
         self._wire: int | None = None
+        #: QEMU's process
+        self._process: int | None = None
         #: By machine, with the release of its kernel.
         self._machines: dict[MachineSpec, tuple[GuestMachine, str]] = {}
         self.accelerator: qemu.Accelerator | None = None
@@ -184,6 +189,7 @@ class Guest:
                 card=None if card is None else (card.device, qemu.MAC_ADDRESSES[self._spec.name == "server"]),
                 interface=wanted.interface,
                 cache=wanted.disk_cache,
+                aio=wanted.disk_aio,
             )
             self._machines[wanted] = machine, kernel.release
         return self._machines[wanted]
@@ -191,6 +197,11 @@ class Guest:
     def disk_cache(self) -> str:
         """Return the cache mode of its disks as QEMU reports it. It must have been started. Raises LabError."""
         return self._machine.disk_cache()
+
+    def disk_aio(self) -> str:
+        """Return how QEMU hands requests for its disks to the kernel. It must have been started. Raises LabError."""
+        assert self._process is not None
+        return self._machine.disk_aio(self._process)
 
     def start(self, wire: int | None = None) -> Probe:
         """Boot the guest, or reboot it if it has died, and return its probe.
@@ -229,6 +240,8 @@ class Guest:
             each["disk_interface"] = [machine.interface for machine in self._machines]
         if any(machine.disk_cache != usual.disk_cache for machine in self._machines):
             each["disk_cache"] = [machine.disk_cache for machine in self._machines]
+        if any(machine.disk_aio != usual.disk_aio for machine in self._machines):
+            each["disk_aio"] = [machine.disk_aio for machine in self._machines]
         return {
             "accelerator": None if self.accelerator is None else self.accelerator.value,
             **{name: found[0] if len(set(found)) == 1 else found for name, found in each.items()},
@@ -272,7 +285,9 @@ class Guest:
                 last_words=self._machine.last_words,
                 hung=lambda: self.hung() or self._depends(),
             )
-            return Probe(launch=launch, waiting=self._waiting)
+            probe = Probe(launch=launch, waiting=self._waiting)
+        self._process = probe.pid
+        return probe
 
     def hung(self) -> str | None:
         """Return a message if the guest has shown no sign of life for long; else None."""

@@ -56,6 +56,10 @@ class Guests:
         """Return the cache mode of the disks as QEMU reports it. Raises LabError."""
         return self._first.disk_cache()
 
+    def disk_aio(self) -> str:
+        """Return how QEMU hands requests for the disks to the kernel. Raises LabError."""
+        return self._first.disk_aio()
+
     @property
     def alive(self) -> bool:
         """Whether the second guest is alive; True if there is none."""

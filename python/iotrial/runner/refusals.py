@@ -21,7 +21,7 @@ from iotrial.lab import cache, registry
 from iotrial.lab.filesystem import FILESYSTEMS, Filesystem
 from iotrial.lab.guard import LOOK_IT_UP, Consent
 from iotrial.lab.knobs.filesystem import FilesystemType
-from iotrial.lab.knobs.machine import GuestDiskCache, GuestDiskInterface
+from iotrial.lab.knobs.machine import GuestDiskAio, GuestDiskCache, GuestDiskInterface
 from iotrial.lab.knobs.use import FilesystemAge
 from iotrial.lab.log_device import LOGGED
 from iotrial.ownership import other_writer
@@ -189,7 +189,9 @@ def check_disks(knobs: Sequence[Knob], sites: Iterable[Site]) -> None:
     """Refuse knobs of a guest's disks where runs do not happen on a disk that QEMU attaches, or on several, and the
     encryption of an array.
     """
-    names = [knob.name for knob in knobs if isinstance(knob, GuestDiskInterface | GuestDiskCache)]
+    names = [
+        knob.name for knob in knobs if isinstance(knob, GuestDiskInterface | GuestDiskCache | GuestDiskAio)
+    ]
     encrypted = any(isinstance(knob, BlockEncryption) for knob in knobs)
     for site in sites:
         if encrypted and site.disks > 1:

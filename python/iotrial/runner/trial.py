@@ -7,6 +7,7 @@ Decisions are made between complete blocks only. A block that has begun is finis
 from __future__ import annotations
 
 import math
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -613,7 +614,7 @@ class Conductor:
                     self._store.note(self._trial, OUTSIDE, note)
 
     def _note_budget(self, runs: int) -> None:
-        """Say in the first round of a command line if the time is too short for a verdict, and what to type instead.
+        """Say in the first round if the time is too short for a verdict, and what to type instead.
 
         After the first runs if they are slow, else after the round of blocks (of ``runs`` each, in every condition). Raises
         _FewerFirst if fewer levels are to be compared.
@@ -622,7 +623,7 @@ class Conductor:
         slow = done == MOST_FIRST and self.elapsed_s >= SLOW_S * MOST_FIRST
         if self._budget_noted or not (slow or done == every) or self._elapsed_before:
             return
-        if not self._plan.study.quick or self._plan.study.in_windows or self._spec.race_against is not None:
+        if self._plan.study.in_windows or self._spec.race_against is not None:
             return
         round_s = max(self.elapsed_s, 1e-9) * every / done
         rounds = max(0, math.floor((self._until_s - self.elapsed_s + round_s * done / every) / round_s))
@@ -824,7 +825,13 @@ def budget_note(
     if fewer is not None:
         return f"{fit}. Fewer levels first: {_typed(plan, fewer)}; all of them need --time {longer}"
     fitting = fewer_levels(plan, spec, rounds)
-    return f"{fit}: give --time {longer}{f', or --fewer: {_typed(plan, fitting)} first' if fitting else ''}"
+    if fitting is None:
+        instead = ""
+    elif plan.study.quick:
+        instead = f"--fewer: {_typed(plan, fitting)} first"
+    else:
+        instead = _chosen(fitting)
+    return f"{fit}: give --time {longer}{f', or {instead}' if instead else ''}"
 
 
 def _least_rounds(spec: Spec, *, share: float) -> int:
@@ -876,6 +883,13 @@ def _typed(plan: Plan, fewer: Fewer) -> str:
         values = [own[0].value for own in settings] if single else labels
         words.append(f"{option}{factor.name}={','.join(values)}")
     return " ".join(words)
+
+
+def _chosen(fewer: Fewer) -> str:
+    """Return the options of ``iotrial run`` that choose these levels; empty if they would hold a factor at one level."""
+    if any(len(labels) < 2 for labels in fewer.values()):
+        return ""
+    return " ".join("--set " + shlex.quote(f"{name}={','.join(labels)}") for name, labels in fewer.items())
 
 
 def level_text(arm: Arm) -> str:

@@ -18,12 +18,12 @@ from iotrial.knobs.block import BACKING, KNOBS, BlockScheduler, BlockTunable, De
 from iotrial.knobs.declaration import Stage, declarations
 from iotrial.knobs.filesystem import MountAtime, MountOption
 from iotrial.knobs.kernel_file import chosen_word
-from iotrial.knobs.machine import CpuGovernor, MemoryHugePages
+from iotrial.knobs.machine import CpuGovernor, MemoryHugePages, MemoryLruGen
 from iotrial.knobs.sysctl import GuestSysctl, Sysctl
 from iotrial.lab import registry
 from iotrial.lab.in_place import Holding, holding_by_number, holding_of
 from iotrial.lab.knobs.machine import CPUS
-from iotrial.lab.knobs.memory import HUGE_PAGES, MIN_FREE
+from iotrial.lab.knobs.memory import HUGE_PAGES, LRU_GEN, MIN_FREE
 from iotrial.lab.knobs.mount import family
 from iotrial.lab.machine.others import UDEV_FOLDERS
 from iotrial.lab.target import MountInfo, unescape
@@ -306,17 +306,17 @@ class TmpfilesLine(Mechanism):
     name = "tmpfiles.d"
 
     def keeps(self, choice: Choice) -> bool:
-        return choice.knob in (MemoryHugePages.name, CpuGovernor.name)
+        return choice.knob in (MemoryHugePages.name, MemoryLruGen.name, CpuGovernor.name)
 
     def plan(self, draft: Draft, choice: Choice, folder: str | None) -> None:
         machine = draft.machine
-        pages = choice.knob == MemoryHugePages.name
-        if pages:
+        if choice.knob == MemoryHugePages.name:
+            path, section, option = HUGE_PAGES, "vm", "transparent_hugepages"
             restore = ((MIN_FREE, found),) if (found := machine.text(MIN_FREE)) else ()
-            draft.live.append(
-                LiveStep(HUGE_PAGES, _now(machine, HUGE_PAGES, choice), choice.value, restore=restore)
-            )
-            path = HUGE_PAGES
+            draft.live.append(LiveStep(path, _now(machine, path, choice), choice.value, restore=restore))
+        elif choice.knob == MemoryLruGen.name:
+            path, section, option = LRU_GEN, "sysfs", LRU_GEN
+            draft.live.append(LiveStep(path, _now(machine, path, choice), choice.value))
         else:
             governors = [
                 f"{CPUS}/{cpu}/cpufreq/scaling_governor"
@@ -327,9 +327,8 @@ class TmpfilesLine(Mechanism):
             if not governors:
                 raise NotKept(f"{choice.name}: the processors of this machine have no governor")
             draft.live += [LiveStep(one, _now(machine, one, choice), choice.value) for one in governors]
-            path = f"{CPUS}/cpu*/cpufreq/scaling_governor"
+            path, section, option = f"{CPUS}/cpu*/cpufreq/scaling_governor", "cpu", "governor"
         if Tuned(machine).is_active:
-            section, option = ("vm", "transparent_hugepages") if pages else ("cpu", "governor")
             line = f"{option}={choice.value}"
             draft.sections.setdefault(section, []).extend([*comment(choice), line])
             draft.add("tuned profile", choice, _profile_file(draft), (f"[{section}]", line), ())
@@ -339,9 +338,7 @@ class TmpfilesLine(Mechanism):
         file = f"/etc/tmpfiles.d/00-iotrial-{draft.short}.conf"
         line = f"w {path} - - - - {choice.value}"
         draft.write(file, choice, (line,))
-        rivals = tmpfiles_rivals(
-            machine, HUGE_PAGES if pages else f"{CPUS}/cpu0/cpufreq/scaling_governor", file
-        )
+        rivals = tmpfiles_rivals(machine, path.replace("cpu*", "cpu0"), file)
         draft.add(self.name, choice, file, (line,), list(rivals))
 
 

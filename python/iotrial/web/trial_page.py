@@ -18,7 +18,7 @@ from iotrial.report.interactions import comparison, verdict_word
 from iotrial.report.interval_charts import IntervalRow
 from iotrial.report.live import outlook_words, widest
 from iotrial.report.phrases import interval, interval_title
-from iotrial.report.progress import Progress, read_standing, standing_path
+from iotrial.report.progress import Progress, read_progress, progress_path
 from iotrial.store.outline import Outline
 from iotrial.store.states import TrialState
 from iotrial.study.model import Scale
@@ -126,8 +126,8 @@ def _name(trial: Outline, suffix: str) -> str:
 
 def _live(view: StoreView, request: Request, trial: Outline) -> Response:
     still = value_of(pairs_of(request), "refresh") == "no"
-    path = standing_path(view.path)
-    progress = read_standing(path)
+    path = progress_path(view.path)
+    progress = read_progress(path)
     if progress is not None and progress.trial != trial.number:
         progress = None
     age_s = None

@@ -59,8 +59,8 @@ def command(trial: str | None, force: bool, unkept: bool, as_json: bool) -> None
     records = Records(machine)
     with records.lock(insist=unkept):
         found, damaged = _read(records, patient=unkept)
-        standing = [one for one in reversed(found) if one.in_force]
-        chosen, unread = _chosen(trial, standing, damaged)
+        in_force = [one for one in reversed(found) if one.in_force]
+        chosen, unread = _chosen(trial, in_force, damaged)
         if unkept:
             chosen = [one for one in chosen if one.is_due(machine)]
         rows = [
@@ -101,13 +101,13 @@ def _read(records: Records, *, patient: bool) -> tuple[list[Record], list[Damage
 
 
 def _chosen(
-    trial: str | None, standing: list[Record], damaged: list[Damage]
+    trial: str | None, in_force: list[Record], damaged: list[Damage]
 ) -> tuple[list[Record], list[Damage]]:
     """Return the records that are meant, and the unreadable files that are meant. Raises RequestError."""
     if trial is None:
-        return standing, damaged
+        return in_force, damaged
     named = [one for one in damaged if one.path.stem and trial.startswith(one.path.stem)]
-    return ([], named) if named else ([record_for(trial, among=standing)], [])
+    return ([], named) if named else ([record_for(trial, among=in_force)], [])
 
 
 def _damaged_row(records: Records, damage: Damage, *, force: bool) -> Row:

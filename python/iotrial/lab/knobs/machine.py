@@ -110,6 +110,11 @@ class GuestDiskCache(MachineKnob, declared.GuestDiskCache):
         return context.disk_cache()
 
 
+class GuestDiskAio(MachineKnob, declared.GuestDiskAio):
+    def read(self, context: RunContext, setting: Setting) -> str:
+        return context.disk_aio()
+
+
 class CpuGovernor(KernelFileKnob, declared.CpuGovernor):
     """The frequency governor: one file for each processor, all with the same value."""
 

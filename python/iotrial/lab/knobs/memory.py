@@ -1,8 +1,12 @@
-"""Knobs of memory: transparent huge pages for the whole machine, and a memory limit for the work of a run."""
+"""Knobs of memory: transparent huge pages and Multi-Gen LRU for the whole machine, and a memory limit for the work of a run."""
 
 from __future__ import annotations
 
-from iotrial.errors import KnobError, TargetError
+import re
+from collections.abc import Mapping
+from typing import ClassVar
+
+from iotrial.errors import KnobError, TargetError, UnsupportedLevel
 from iotrial.knobs import machine as declared
 from iotrial.knobs.kernel_file import KernelFileKnob, chosen_word
 from iotrial.knobs.knob import Knob, Requirement, RunContext, Undone, size_within
@@ -14,8 +18,10 @@ from iotrial.study.model import Setting
 from iotrial.study.places import EVERYWHERE
 
 HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
+LRU_GEN = "/sys/kernel/mm/lru_gen/enabled"
 MIN_FREE = "/proc/sys/vm/min_free_kbytes"
 LEAST_LIMIT, MOST_LIMIT = 16 << 20, 1 << 50
+_LRU_GEN_MASK = re.compile(r"0x000[0-7]")
 PAGES = 65536  # the largest page size of any architecture: the kernel rounds a limit to whole pages
 
 
@@ -58,6 +64,26 @@ class MemoryHugePages(KernelFileKnob, declared.MemoryHugePages):
             f"transparent huge pages of this machine: {', '.join(values)}; vm.min_free_kbytes, which depends on "
             f"it, is restored",
         )
+
+
+class MemoryLruGen(KernelFileKnob, declared.MemoryLruGen):
+    requirement = Requirement(root=True, labs=EVERYWHERE)
+    _BY_NAME: ClassVar[Mapping[str, str]] = {"on": "0x0007", "off": "0x0000"}
+
+    def parse(self, setting: Setting) -> str:
+        value = self._BY_NAME.get(setting.value, setting.value)
+        if not _LRU_GEN_MASK.fullmatch(value):
+            raise UnsupportedLevel(f'knob {self.name}: found "{setting.value}"', hint=self.open_levels)
+        return value
+
+    def paths(self, context: RunContext, setting: Setting) -> tuple[str, ...]:
+        return (LRU_GEN,)
+
+    def is_own(self, path: str, entry: Entry) -> bool:
+        return path == LRU_GEN
+
+    def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
+        return (f"Multi-Gen LRU of this machine: {', '.join(values)}",)
 
 
 class MemoryLimit(Knob, declared.MemoryLimit):

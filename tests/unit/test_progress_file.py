@@ -16,10 +16,10 @@ import pytest
 from iotrial.report.progress import (
     EffectLine,
     Progress,
-    read_standing,
-    remove_standing,
-    standing_path,
-    write_standing,
+    read_progress,
+    remove_progress,
+    progress_path,
+    write_progress,
 )
 from values import replace
 
@@ -56,10 +56,10 @@ PROGRESS = Progress(
 
 
 def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
-    path = standing_path(tmp_path / "trials.db")
-    write_standing(path, PROGRESS)
+    path = progress_path(tmp_path / "trials.db")
+    write_progress(path, PROGRESS)
     assert path == tmp_path / "trials.standing.json"
-    assert read_standing(path) == PROGRESS
+    assert read_progress(path) == PROGRESS
     jsonschema.validate(json.loads(path.read_text()), SCHEMA)
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
@@ -67,7 +67,7 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
 def test_it_is_its_owners_alone_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        write_standing(tmp_path / "s.json", PROGRESS)
+        write_progress(tmp_path / "s.json", PROGRESS)
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "s.json").stat().st_mode) == 0o600
@@ -75,11 +75,11 @@ def test_it_is_its_owners_alone_whatever_the_umask(tmp_path: Path) -> None:
 
 def test_a_reader_sees_the_old_or_the_new_one_whole(tmp_path: Path) -> None:
     path = tmp_path / "s.json"
-    write_standing(path, PROGRESS)
+    write_progress(path, PROGRESS)
     with path.open() as reader:
-        write_standing(path, replace(PROGRESS, void=9))
+        write_progress(path, replace(PROGRESS, void=9))
         assert json.load(reader)["void"] == 1
-    found = read_standing(path)
+    found = read_progress(path)
     assert found is not None
     assert found.void == 9
 
@@ -88,43 +88,43 @@ def test_a_link_in_its_place_is_replaced_and_not_followed(tmp_path: Path) -> Non
     (tmp_path / "other").write_text("precious")
     (tmp_path / "s.json").symlink_to("other")
     (tmp_path / f".s.json.{os.getpid()}").symlink_to("other")
-    write_standing(tmp_path / "s.json", PROGRESS)
+    write_progress(tmp_path / "s.json", PROGRESS)
     assert (tmp_path / "other").read_text() == "precious"
     assert not (tmp_path / "s.json").is_symlink()
-    assert read_standing(tmp_path / "s.json") == PROGRESS
+    assert read_progress(tmp_path / "s.json") == PROGRESS
 
 
 def test_nothing_is_raised_where_it_cannot_be_written(tmp_path: Path) -> None:
-    write_standing(tmp_path / "missing" / "s.json", PROGRESS)
+    write_progress(tmp_path / "missing" / "s.json", PROGRESS)
     (tmp_path / "folder").mkdir()
-    write_standing(tmp_path / "folder", PROGRESS)
-    remove_standing(tmp_path / "folder")
-    remove_standing(tmp_path / "missing")
+    write_progress(tmp_path / "folder", PROGRESS)
+    remove_progress(tmp_path / "folder")
+    remove_progress(tmp_path / "missing")
     assert [p.name for p in tmp_path.iterdir()] == ["folder"]
 
 
 def test_a_write_that_fails_half_way_leaves_the_old_one(tmp_path: Path) -> None:
     path = tmp_path / "s.json"
-    write_standing(path, PROGRESS)
+    write_progress(path, PROGRESS)
     pid = os.fork()
     if pid == 0:  # a file size limit acts like a full disk
         status = 1
         try:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-            write_standing(path, replace(PROGRESS, void=9))
+            write_progress(path, replace(PROGRESS, void=9))
             status = 0
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert read_standing(path) == PROGRESS
+    assert read_progress(path) == PROGRESS
     assert [p.name for p in tmp_path.iterdir()] == ["s.json"]
 
 
 def test_a_number_that_is_none_becomes_null(tmp_path: Path) -> None:
     line = replace(LINE, low=-math.inf, high=math.nan)
-    write_standing(tmp_path / "s.json", replace(PROGRESS, effects=(line,), outlook_s=math.inf))
-    found = read_standing(tmp_path / "s.json")
+    write_progress(tmp_path / "s.json", replace(PROGRESS, effects=(line,), outlook_s=math.inf))
+    found = read_progress(tmp_path / "s.json")
     assert found is not None
     assert (found.effects[0].low, found.effects[0].high, found.outlook_s) == (None, None, None)
 
@@ -146,7 +146,7 @@ def test_a_number_that_is_none_becomes_null(tmp_path: Path) -> None:
 )
 def test_what_is_damaged_or_foreign_is_none(text: str, tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text(text)
-    assert read_standing(tmp_path / "s.json") is None
+    assert read_progress(tmp_path / "s.json") is None
 
 
 @pytest.mark.parametrize(
@@ -166,16 +166,16 @@ def test_what_is_damaged_or_foreign_is_none(text: str, tmp_path: Path) -> None:
 )
 def test_a_field_of_another_kind_makes_it_none(name: str, value: object, tmp_path: Path) -> None:
     path = tmp_path / "s.json"
-    write_standing(path, PROGRESS)
+    write_progress(path, PROGRESS)
     path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
-    assert read_standing(path) is None
+    assert read_progress(path) is None
 
 
 def test_what_is_no_file_is_none_and_keeps_nobody_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
-    assert read_standing(tmp_path / "fifo") is None
-    assert read_standing(tmp_path) is None
-    assert read_standing(tmp_path / "missing") is None
+    assert read_progress(tmp_path / "fifo") is None
+    assert read_progress(tmp_path) is None
+    assert read_progress(tmp_path / "missing") is None
     (tmp_path / "huge").touch()
     os.truncate(tmp_path / "huge", 1 << 40)
-    assert read_standing(tmp_path / "huge") is None
+    assert read_progress(tmp_path / "huge") is None
