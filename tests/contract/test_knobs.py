@@ -126,7 +126,8 @@ def settle(context: RunContext, stage: Stage) -> None:
 
 
 #: tested in guests, because only these have arrays and a network, and are machines: see test_guest_array.py,
-#: test_guest_encryption.py, test_guest_served.py, test_guest_io_groups.py, test_guest_lru_gen.py, and test_guest_trial.py for whole trials
+#: test_guest_encryption.py, test_guest_served.py, test_guest_io_groups.py, test_guest_lru_gen.py, and test_guest_trial.py
+#: for whole trials
 IN_GUESTS = {
     "guest.disk_aio", "guest.disk_cache", "guest.disk_interface", "guest.memory", "guest.processors", "kernel.version",
     "raid.bitmap", "raid.chunk", "raid.level", "raid.maker", "raid.state", "raid.stripe_cache",

@@ -16,9 +16,9 @@ import pytest
 from iotrial.report.progress import (
     EffectLine,
     Progress,
+    progress_path,
     read_progress,
     remove_progress,
-    progress_path,
     write_progress,
 )
 from values import replace

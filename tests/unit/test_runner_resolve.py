@@ -153,6 +153,7 @@ def test_the_plan_says_what_is_changed_as_root() -> None:
 #: questions raised in articles that give no figure or claim to compare a trial with
 NOTHING_PUBLISHED = {
     "application/backup",
+    "system/lru-gen",
     "block/zeros",
     "filesystem/block-size",
     "filesystem/block-size-xfs",
@@ -285,7 +286,7 @@ operations = ["open", "read-to-end", "close"]
 
 def test_linux_aio_is_refused_where_qemu_would_use_the_page_cache() -> None:
     resolve(read_study(AIO.format(cache="none"), "own.toml", trusted=False), root=False)
-    with pytest.raises(RequestError, match="guest.disk_aio.*only past the host's page cache"):
+    with pytest.raises(RequestError, match=r"guest\.disk_aio.*only past the host's page cache"):
         resolve(read_study(AIO.format(cache="writeback"), "own.toml", trusted=False), root=False)
 
 

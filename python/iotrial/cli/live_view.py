@@ -26,8 +26,8 @@ from iotrial.report.progress import (
     Progress,
     blocks_in_words,
     effect_lines,
-    remove_progress,
     progress_path,
+    remove_progress,
     window_lines,
     write_progress,
 )

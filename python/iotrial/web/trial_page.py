@@ -18,7 +18,7 @@ from iotrial.report.interactions import comparison, verdict_word
 from iotrial.report.interval_charts import IntervalRow
 from iotrial.report.live import outlook_words, widest
 from iotrial.report.phrases import interval, interval_title
-from iotrial.report.progress import Progress, read_progress, progress_path
+from iotrial.report.progress import Progress, progress_path, read_progress
 from iotrial.store.outline import Outline
 from iotrial.store.states import TrialState
 from iotrial.study.model import Scale

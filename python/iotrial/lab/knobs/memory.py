@@ -1,4 +1,4 @@
-"""Knobs of memory: transparent huge pages and Multi-Gen LRU for the whole machine, and a memory limit for the work of a run."""
+"""Knobs of memory: huge pages and Multi-Gen LRU for the whole machine, and a memory limit for the work of a run."""
 
 from __future__ import annotations
 
