@@ -18,3 +18,8 @@ def test_files_have_the_sizes_that_a_condition_gives_them() -> None:
     assert work_in_words(work, study(_sizes("4 KiB", "1048576", "64 KiB"))).endswith(
         " on 20 files of 4 KiB to 1 MiB a run"
     )
+
+
+def test_an_empty_file_is_not_named() -> None:
+    assert " on 1 file of 1 B a run" in work_in_words(reading(files=1, pool=1, size_bytes=1), study())
+    assert " a run" not in work_in_words(reading(files=1, pool=1, size_bytes=0), study())

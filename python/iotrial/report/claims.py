@@ -420,7 +420,7 @@ def in_brief(groups: Sequence[ClaimGroup]) -> Iterator[str]:
         yield " ".join([f"{escape(source)}:"] * bool(source) + texts)
     if number := sum(group.not_run for group in groups):
         noun = counted(number, "published claim")
-        yield f"{noun}: cannot say, about levels, conditions or work that this trial did not run."
+        yield f"{noun}: cannot say, about levels, conditions or work that this trial did not run or compare."
 
 
 def _alike(groups: Sequence[ClaimGroup]) -> str:
