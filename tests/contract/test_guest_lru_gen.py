@@ -32,7 +32,7 @@ def context(booted: Booted, tmp_path: Path) -> RunContext:
     )
 
 
-@pytest.mark.parametrize(("level", "mask"), [("off", "0x0000"), ("0x0001", "0x0001"), ("on", "0x0007")])
+@pytest.mark.parametrize(("level", "mask"), [("off", "0x0000"), ("0x0001", "0x0001"), ("3", "0x0003"), ("y", "0x0007")])
 def test_it_is_switched_and_put_back_from_the_journal(context: RunContext, level: str, mask: str) -> None:
     setting, before = Setting(KNOB.name, level), context.target.read(FILE)
     wanted = KNOB.parse(setting)
@@ -46,7 +46,7 @@ def test_it_is_switched_and_put_back_from_the_journal(context: RunContext, level
     assert context.journal.pending() == ()
 
 
-@pytest.mark.parametrize("value", ["y", "7", "0x0008", "0x00007", "0x0007\n", "default", ""])
+@pytest.mark.parametrize("value", ["yes", "8", "0x0008", "0x00007", "0x0007\n", "default", ""])
 def test_what_is_no_mask_is_refused(value: str) -> None:
     with pytest.raises(UnsupportedLevel, match="on, off, or a mask") as caught:
         KNOB.parse(Setting(KNOB.name, value))

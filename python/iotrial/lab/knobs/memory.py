@@ -68,10 +68,13 @@ class MemoryHugePages(KernelFileKnob, declared.MemoryHugePages):
 
 class MemoryLruGen(KernelFileKnob, declared.MemoryLruGen):
     requirement = Requirement(root=True, labs=EVERYWHERE)
-    _BY_NAME: ClassVar[Mapping[str, str]] = {"on": "0x0007", "off": "0x0000"}
+    #: besides masks, what is commonly written to the file
+    _BY_NAME: ClassVar[Mapping[str, str]] = {"on": "0x0007", "y": "0x0007", "off": "0x0000", "n": "0x0000"}
 
     def parse(self, setting: Setting) -> str:
         value = self._BY_NAME.get(setting.value, setting.value)
+        if re.fullmatch(r"[0-7]", value):
+            value = f"0x000{value}"
         if not _LRU_GEN_MASK.fullmatch(value):
             raise UnsupportedLevel(f'knob {self.name}: found "{setting.value}"', hint=self.open_levels)
         return value
