@@ -69,7 +69,7 @@ def test_disks_are_found_by_their_serial_on_every_controller_and_opened_as_the_c
     needs = Needs(modules=frozenset().union(*INTERFACE_MODULES.values()))
     disks = [DiskImage("ext4", 32 << 20), DiskImage("a-serial-of-20-chars", 64 << 20)]
     with Guest(GuestSpec(disk_folder, disks, needs), store=guests) as guest:
-        guest.want(MachineSpec(interface=interface, disk_cache=cache))
+        guest.want(MachineSpec(disk_interface=interface, disk_cache=cache))
         with guest.start() as probe:
             target = Target(probe)
             for disk in disks:

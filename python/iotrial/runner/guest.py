@@ -49,6 +49,14 @@ KVM = Path("/dev/kvm")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
+#: knobs of a guest's disks, by field of ``MachineSpec``
+_OF_DISKS = {
+    "disk_interface": GuestDiskInterface.name,
+    "disk_cache": GuestDiskCache.name,
+    "disk_aio": GuestDiskAio.name,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class MachineSpec:
     """Properties of a guest that knobs of the stage MACHINE vary. ``memory_mib`` excludes simulated disks."""
@@ -56,7 +64,7 @@ class MachineSpec:
     kernel: str = DEFAULT_KERNEL
     memory_mib: int = MEMORY_MIB
     processors: int = 1
-    interface: str = qemu.USUAL_INTERFACE
+    disk_interface: str = qemu.USUAL_INTERFACE
     disk_cache: str = qemu.USUAL_CACHE
     disk_aio: str = qemu.USUAL_AIO
 
@@ -67,9 +75,7 @@ class MachineSpec:
             wishes.get(KernelVersion.name, DEFAULT_KERNEL),
             parse_size(wishes[GuestMemory.name]) >> 20 if GuestMemory.name in wishes else MEMORY_MIB,
             int(wishes.get(GuestProcessors.name, "1")),
-            wishes.get(GuestDiskInterface.name, qemu.USUAL_INTERFACE),
-            wishes.get(GuestDiskCache.name, qemu.USUAL_CACHE),
-            wishes.get(GuestDiskAio.name, qemu.USUAL_AIO),
+            **{name: wishes[knob] for name, knob in _OF_DISKS.items() if knob in wishes},
         )
 
     @staticmethod
@@ -187,7 +193,7 @@ class Guest:
                 memory_mib=wanted.memory_mib + self._spec.memory_besides_mib,
                 processors=wanted.processors,
                 card=None if card is None else (card.device, qemu.MAC_ADDRESSES[self._spec.name == "server"]),
-                interface=wanted.interface,
+                interface=wanted.disk_interface,
                 cache=wanted.disk_cache,
                 aio=wanted.disk_aio,
             )
@@ -236,12 +242,10 @@ class Guest:
             "processors": [machine.processors for machine in self._machines],
         }
         usual = MachineSpec()
-        if any(machine.interface != usual.interface for machine in self._machines):
-            each["disk_interface"] = [machine.interface for machine in self._machines]
-        if any(machine.disk_cache != usual.disk_cache for machine in self._machines):
-            each["disk_cache"] = [machine.disk_cache for machine in self._machines]
-        if any(machine.disk_aio != usual.disk_aio for machine in self._machines):
-            each["disk_aio"] = [machine.disk_aio for machine in self._machines]
+        for name in _OF_DISKS:
+            found = [getattr(machine, name) for machine in self._machines]
+            if any(one != getattr(usual, name) for one in found):
+                each[name] = found
         return {
             "accelerator": None if self.accelerator is None else self.accelerator.value,
             **{name: found[0] if len(set(found)) == 1 else found for name, found in each.items()},
