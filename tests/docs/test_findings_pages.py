@@ -100,3 +100,10 @@ def test_every_trial_with_a_published_claim_is_linked_from_the_page_of_claims() 
 def test_pages_and_index_are_up_to_date() -> None:
     for file, text in FINDINGS["pages"]().items():
         assert file.read_text() == text, "run `make findings`"
+
+
+def test_the_page_on_bias_counts_the_trials_in_emulated_guests() -> None:
+    pages = [packed.with_suffix(".md").read_text() for packed in PACKED]
+    told = re.search(r"(\d+) of them in guests with an emulated processor", (ROOT / "BIAS.md").read_text())
+    assert told is not None
+    assert int(told[1]) == sum("with an emulated processor" in page.partition("## Limits")[2] for page in pages)
