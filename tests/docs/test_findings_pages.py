@@ -107,3 +107,12 @@ def test_the_page_on_bias_counts_the_trials_in_emulated_guests() -> None:
     told = re.search(r"(\d+) of them in guests with an emulated processor", (ROOT / "BIAS.md").read_text())
     assert told is not None
     assert int(told[1]) == sum("with an emulated processor" in page.partition("## Limits")[2] for page in pages)
+
+
+def test_the_readme_counts_the_studies_and_those_without_a_trial() -> None:
+    told = re.search(r"(\d+) studies ship,.*All but (\w+) have a trial", (ROOT / "README.md").read_text())
+    assert told is not None
+    tried = [f"{packed.parent.name}/{packed.stem}" for packed in PACKED]
+    names = catalogue.names()
+    untried = [name for name in names if not any(f"{one}-".startswith(f"{name}-") for one in tried)]
+    assert (int(told[1]), told[2]) == (len(names), ["none", "one", "two", "three", "four"][len(untried)])
