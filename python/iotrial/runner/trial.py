@@ -623,7 +623,8 @@ class Conductor:
         slow = done == MOST_FIRST and self.elapsed_s >= SLOW_S * MOST_FIRST
         if self._budget_noted or not (slow or done == every) or self._elapsed_before:
             return
-        if self._plan.study.in_windows or self._spec.race_against is not None:
+        pilot = self._options.get("pilot", False)
+        if pilot or self._plan.study.in_windows or self._spec.race_against is not None:
             return
         round_s = max(self.elapsed_s, 1e-9) * every / done
         rounds = max(0, math.floor((self._until_s - self.elapsed_s + round_s * done / every) / round_s))
