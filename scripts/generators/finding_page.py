@@ -300,8 +300,8 @@ def _limits(document: Document, *, changed: bool) -> Iterator[str]:
         for safety, line in document.safety
         if safety is Safety.DATA_AT_RISK
     )
-    if document.summary.outlook:
-        yield f"Undecided: {document.summary.outlook[:1].lower()}{document.summary.outlook[1:]}"
+    if outlook := document.summary.outlook.partition(": `")[0].rstrip("."):  # without what to type
+        yield f"Undecided: {outlook[:1].lower()}{outlook[1:]}."
     if (
         line := controls_line(document.analysis.controls, document.trial.header.study)
         if document.valid
