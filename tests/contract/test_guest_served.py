@@ -207,6 +207,8 @@ def test_the_rate_that_is_set_is_the_rate_that_is_had(pair: Pair) -> None:
         ("nas.export", ("async", "sync")),
         ("nas.threads", ("1", "8")),
         ("nas.transfer", ("32 KiB", "default")),
+        ("nas.connections", ("4", "1")),
+        ("nas.read_ahead", ("1 MiB", "default")),
         ("link.mtu", ("9000", "1500")),
     ],
 )

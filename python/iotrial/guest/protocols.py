@@ -19,17 +19,22 @@ from typing import ClassVar
 from iotrial.errors import LabError, TargetError
 from iotrial.guest.initramfs import Needs
 from iotrial.guest.link import CLIENT, SERVER
+from iotrial.knobs.block import BACKING
 from iotrial.knobs.network import NasExport
-from iotrial.lab.target import Target
+from iotrial.lab.target import MountInfo, Target
 from iotrial.polling import attempts
 from iotrial.study import server
 from iotrial.study.server import Server
-from iotrial.units import parse_size
+from iotrial.units import format_size, parse_size
 
-#: how a place is served unless a knob changes it. ``transfer``: most bytes per request, "default": as negotiated
+#: how a place is served and mounted unless a knob changes it. ``transfer``: most bytes per request, "default": as negotiated;
+#: ``connections``: of the client to the server; ``read_ahead``: of the client's mount, "default": the kernel's
 DEFAULTS: Mapping[str, str] = MappingProxyType(
-    {"protocol": "nfs4", "export": "sync", "transfer": "default", "threads": "8"}
-)
+    {
+        "protocol": "nfs4", "export": "sync", "transfer": "default", "threads": "8",
+        "connections": "1", "read_ahead": "default",
+    }
+)  # fmt: skip
 #: passwd entry for rpcbind, which drops its privileges
 _USERS = "_rpc:x:101:65534::/run/rpcbind:/bin/false\n"
 _NFSD, _PIPES = "/proc/fs/nfsd", "/run/rpc_pipefs"
@@ -125,7 +130,7 @@ class Nfs(Protocol):
     """The kernel's NFS server and client."""
 
     version: ClassVar[str]
-    settings = frozenset({"export", "transfer", "threads"})
+    settings = frozenset({"export", "transfer", "threads", "connections", "read_ahead"})
     needs = _SHELL | Needs(
         modules=frozenset({"nfsd", "nfsv3", "nfsv4"}),
         packages=frozenset({"nfs-kernel-server", "rpcbind", "libtirpc-common", "netbase"}),
@@ -170,12 +175,16 @@ class Nfs(Protocol):
             f"addr={SERVER}",
             "sec=sys",
             "proto=tcp",
+            f"nconnect={what.wishes['connections']}",
             *what.sizes,
             *self.options(),
         ]
         client.mount(
             f"{SERVER}:{what.folder}", what.folder, "nfs" if self.version == "3" else "nfs4", options
         )
+        if what.wishes["read_ahead"] != DEFAULTS["read_ahead"]:
+            kibibytes = parse_size(what.wishes["read_ahead"]) >> 10
+            client.write(_read_ahead_file(_mount_of(client, what)), str(kibibytes))
 
     def found(self, about: str, machine: Target, client: Target, what: Served) -> str:
         if about == "threads":
@@ -186,11 +195,28 @@ class Nfs(Protocol):
                 word for line in lines if line.startswith(what.folder) for word in re.split(r"[(),]", line)
             }
             return " and ".join(sorted(words & set(NasExport.LEVELS))) or "nothing"
+        if about == "connections":
+            options = _mount_of(client, what).options
+            return next((one.partition("=")[2] for one in options if one.startswith("nconnect=")), "1")
+        if about == "read_ahead" and what.wishes[about] != DEFAULTS[about]:
+            return format_size(int(client.read(_read_ahead_file(_mount_of(client, what)))) << 10)
         return super().found(about, machine, client, what)
 
     def options(self) -> tuple[str, ...]:
         """Mount options specific to this version."""
         return (f"clientaddr={CLIENT}",)
+
+
+def _mount_of(client: Target, what: Served) -> MountInfo:
+    found = client.mount_at(what.folder)
+    if found is None:
+        raise LabError(f"{what.folder} is not mounted on {client.name}")
+    return found
+
+
+def _read_ahead_file(mount: MountInfo) -> str:
+    """Return the file with the read-ahead of an NFS mount; the kernel names its folder by the number of the mount."""
+    return f"{BACKING}{mount.number}/read_ahead_kb"
 
 
 class Nfs3(Nfs):

@@ -37,7 +37,7 @@ class Share:
         return protocol.url
 
     def want(self, about: str, value: str) -> None:
-        """Set how it is served from the next ``open`` on: "protocol", "export", "transfer" or "threads"."""
+        """Set how it is served from the next ``open`` on: by a key of DEFAULTS."""
         self._wanted[about] = value
 
     def found(self, about: str) -> str:

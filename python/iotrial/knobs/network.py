@@ -301,6 +301,37 @@ class NasThreads(ShareKnob):
         return whole_number(f"knob {self.name}", setting.value, 1, 256)
 
 
+class NasConnections(ShareKnob):
+    """The mount option nconnect."""
+
+    name = "nas.connections"
+    title = "TCP connections of the client to the NFS server (nconnect)"
+    open_levels = "1 to 16"
+    consequence = HARMLESS
+    about = "connections"
+
+    def parse(self, setting: Setting) -> str:
+        return whole_number(f"knob {self.name}", setting.value, 1, 16)
+
+
+class NasReadAhead(ShareKnob):
+    """read_ahead_kb of the client's mount (/sys/class/bdi)."""
+
+    name = "nas.read_ahead"
+    title = "read-ahead of the client's NFS mount"
+    open_levels = "default, or 4 KiB to 64 MiB, whole pages"
+    consequence = HARMLESS
+    about = "read_ahead"
+
+    def parse(self, setting: Setting) -> str:
+        if setting.value == "default":
+            return "default"
+        least, most = 4 << 10, 64 << 20
+        return format_size(
+            size_within(self.name, setting.value, least, most, self.open_levels, multiple_of=least)
+        )
+
+
 def share_of(knob: str, context: RunContext) -> Share:
     """Return the share that a knob acts on. Raises RequestError if the lab serves no files."""
     from iotrial.lab.disk import DiskPlace

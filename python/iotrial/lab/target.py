@@ -48,13 +48,17 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class MountInfo:
-    """One line of /proc/self/mountinfo. ``options`` combines those of the mount and of the superblock."""
+    """One line of /proc/self/mountinfo. ``options`` combines those of the mount and of the superblock.
+
+    ``number``: MAJOR:MINOR of its files.
+    """
 
     target: str
     source: str
     type: str
     mount_options: frozenset[str]
     super_options: frozenset[str]
+    number: str = ""
 
     @property
     def options(self) -> frozenset[str]:
@@ -174,6 +178,7 @@ def parse_mountinfo(line: str) -> MountInfo:
             type=unescape(fields[dash + 1]),
             mount_options=frozenset(fields[5].split(",")),
             super_options=frozenset(fields[dash + 3].split(",")),
+            number=fields[2],
         )
     except (ValueError, IndexError) as error:
         raise TargetError(
