@@ -55,8 +55,8 @@ CURVE_POINTS = 40
 #: a number of the trial, in an explanation written by hand
 _MEASURED = re.compile(r"\{([^{}]+)\}")
 NO_MECHANISM = "*Nobody has written down yet why.*"
-#: what a study's command is given, such as {dir}
-_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+#: what a study's command is given, such as {dir} and {place.desk}
+_PLACEHOLDER = re.compile(r"\{(?:place\.)?(\w+)\}")
 #: from a page to the folder of the documentation
 _DOCS = "../.."
 
