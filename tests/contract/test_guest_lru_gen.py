@@ -32,7 +32,9 @@ def context(booted: Booted, tmp_path: Path) -> RunContext:
     )
 
 
-@pytest.mark.parametrize(("level", "mask"), [("off", "0x0000"), ("0x0001", "0x0001"), ("3", "0x0003"), ("y", "0x0007")])
+@pytest.mark.parametrize(
+    ("level", "mask"), [("off", "0x0000"), ("0x0001", "0x0001"), ("3", "0x0003"), ("y", "0x0007")]
+)
 def test_it_is_switched_and_put_back_from_the_journal(context: RunContext, level: str, mask: str) -> None:
     setting, before = Setting(KNOB.name, level), context.target.read(FILE)
     wanted = KNOB.parse(setting)

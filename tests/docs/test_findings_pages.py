@@ -106,7 +106,9 @@ def test_the_page_on_bias_counts_the_trials_in_emulated_guests() -> None:
     pages = [packed.with_suffix(".md").read_text() for packed in PACKED]
     told = re.search(r"(\d+) of them in guests with an emulated processor", (ROOT / "BIAS.md").read_text())
     assert told is not None
-    assert int(told[1]) == sum("with an emulated processor" in page.partition("## Limits")[2] for page in pages)
+    assert int(told[1]) == sum(
+        "with an emulated processor" in page.partition("## Limits")[2] for page in pages
+    )
 
 
 def test_the_readme_counts_the_studies_and_those_without_a_trial() -> None:

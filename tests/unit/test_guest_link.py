@@ -296,7 +296,12 @@ def test_what_cannot_even_be_served_is_taken_back_and_that_is_told(monkeypatch: 
 
 @pytest.mark.parametrize(
     ("protocol", "about", "value"),
-    [("smb", "export", "async"), ("smb", "threads", "1"), ("iscsi", "transfer", "32 KiB"), ("smb", "connections", "4")],
+    [
+        ("smb", "export", "async"),
+        ("smb", "threads", "1"),
+        ("iscsi", "transfer", "32 KiB"),
+        ("smb", "connections", "4"),
+    ],
 )
 def test_a_setting_that_a_protocol_has_not_is_refused_before_anything_is_served(
     protocol: str, about: str, value: str
