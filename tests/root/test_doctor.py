@@ -164,7 +164,7 @@ def test_a_pilot_predicts_every_condition_and_stores_nothing(lab: str, state: Pa
 def test_a_trial_says_that_its_time_is_too_short_and_a_pilot_does_not(state: Path, tmp_path: Path) -> None:
     study = write_study(tmp_path, MODES.format(lab="directory"))
     said = "fit into the time, and a verdict takes at least"
-    assert said in iotrial("run", study, "--yes", "--time", "100ms").stderr
+    assert said in iotrial("run", study, "--yes", "--time", "400ms").stderr
     assert said not in iotrial("plan", study, "--pilot", "100ms").stderr
 
 
