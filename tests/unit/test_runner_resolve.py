@@ -264,11 +264,6 @@ def test_how_a_disk_is_attached_is_refused_where_qemu_attaches_none_or_several(l
 
 
 AIO = """
-[study]
-name = "guest-aio"
-question = "?"
-[lab]
-kind = "guest"
 [[factor]]
 name = "aio"
 knob = "guest.disk_aio"
@@ -277,17 +272,14 @@ levels = ["threads", "native"]
 name = "cache"
 knob = "guest.disk_cache"
 levels = ["{cache}", "directsync"]
-[[workload]]
-name = "w"
-kind = "files"
-operations = ["open", "read-to-end", "close"]
 """
 
 
 def test_linux_aio_is_refused_where_qemu_would_use_the_page_cache() -> None:
-    resolve(read_study(AIO.format(cache="none"), "own.toml", trusted=False), root=False)
+    study = GUEST_DISK.format(lab="")
+    resolve(read_study(study + AIO.format(cache="none"), "own.toml", trusted=False), root=False)
     with pytest.raises(RequestError, match=r"guest\.disk_aio.*only past the host's page cache"):
-        resolve(read_study(AIO.format(cache="writeback"), "own.toml", trusted=False), root=False)
+        resolve(read_study(study + AIO.format(cache="writeback"), "own.toml", trusted=False), root=False)
 
 
 def test_a_guest_gets_the_drivers_of_every_way_to_attach_its_disk() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
@@ -193,9 +194,6 @@ def _ethtool(link: Link, what: str) -> str:
     return output[0]
 
 
-_LEAST_TRANSFER, _MOST_TRANSFER = 4 << 10, 1 << 20
-
-
 class ShareKnob(Knob):
     """A setting of the server: requested for the next mount, and read back from it."""
 
@@ -260,23 +258,39 @@ class NasExport(ShareKnob):
     LEVELS = ("sync", "async")
 
 
-class NasTransfer(ShareKnob):
+class ShareSize(ShareKnob):
+    """A size, or ``default``: what both ends negotiate, or the kernel chooses."""
+
+    consequence = HARMLESS
+
+    @abstractmethod
+    def within(self, text: str) -> int:
+        """Return the bytes. Raises UnsupportedLevel."""
+
+    def parse(self, setting: Setting) -> str:
+        return "default" if setting.value == "default" else format_size(self.within(setting.value))
+
+
+class ShareCount(ShareKnob):
+    """A whole number from 1 to ``most``."""
+
+    consequence = HARMLESS
+    most: int
+
+    def parse(self, setting: Setting) -> str:
+        return whole_number(f"knob {self.name}", setting.value, 1, self.most)
+
+
+class NasTransfer(ShareSize):
     """The mount options rsize and wsize."""
 
     name = "nas.transfer"
     title = "maximum size of an NFS or SMB request (rsize and wsize)"
     open_levels = "default, or 4 KiB to 1 MiB, powers of two"
-    consequence = HARMLESS
     about = "transfer"
 
-    def parse(self, setting: Setting) -> str:
-        if setting.value == "default":
-            return "default"
-        return format_size(
-            size_within(
-                self.name, setting.value, _LEAST_TRANSFER, _MOST_TRANSFER, self.open_levels, power=True
-            )
-        )
+    def within(self, text: str) -> int:
+        return size_within(self.name, text, 4 << 10, 1 << 20, self.open_levels, power=True)
 
     def read(self, context: RunContext, setting: Setting) -> str:
         """Return the size that the client's kernel shows, if one was requested."""
@@ -288,48 +302,36 @@ class NasTransfer(ShareKnob):
         return format_size(int(shown.pop())) if len(shown) == 1 else " and ".join(sorted(shown)) or found
 
 
-class NasThreads(ShareKnob):
+class NasThreads(ShareCount):
     """Number of nfsd threads."""
 
     name = "nas.threads"
     title = "threads of the NFS server"
     open_levels = "1 to 256"
-    consequence = HARMLESS
     about = "threads"
-
-    def parse(self, setting: Setting) -> str:
-        return whole_number(f"knob {self.name}", setting.value, 1, 256)
+    most = 256
 
 
-class NasConnections(ShareKnob):
+class NasConnections(ShareCount):
     """The mount option nconnect."""
 
     name = "nas.connections"
     title = "TCP connections of the client to the NFS server (nconnect)"
     open_levels = "1 to 16"
-    consequence = HARMLESS
     about = "connections"
-
-    def parse(self, setting: Setting) -> str:
-        return whole_number(f"knob {self.name}", setting.value, 1, 16)
+    most = 16
 
 
-class NasReadAhead(ShareKnob):
+class NasReadAhead(ShareSize):
     """read_ahead_kb of the client's mount (/sys/class/bdi)."""
 
     name = "nas.read_ahead"
     title = "read-ahead of the client's NFS mount"
     open_levels = "default, or 4 KiB to 64 MiB, whole pages"
-    consequence = HARMLESS
     about = "read_ahead"
 
-    def parse(self, setting: Setting) -> str:
-        if setting.value == "default":
-            return "default"
-        least, most = 4 << 10, 64 << 20
-        return format_size(
-            size_within(self.name, setting.value, least, most, self.open_levels, multiple_of=least)
-        )
+    def within(self, text: str) -> int:
+        return size_within(self.name, text, 4 << 10, 64 << 20, self.open_levels, multiple_of=4 << 10)
 
 
 def share_of(knob: str, context: RunContext) -> Share:

@@ -19,7 +19,7 @@ from iotrial.knobs.block import BACKING
 from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.objects.path import LabPath
 from iotrial.lab.place import FileSet, Place
-from iotrial.lab.target import MountInfo, Target, parse_mountinfo, unescape
+from iotrial.lab.target import MountInfo, Target, parse_mountinfo
 
 MOUNTINFO = Path("/proc/self/mountinfo")
 SYS = Path("/sys")
@@ -87,10 +87,8 @@ def holding_by_number(folder: str, *, sys: Path = SYS, mountinfo: Path = MOUNTIN
     mount = mount_of(folder, mountinfo)
     if mount is None:
         raise LabError(f"folder {folder}: no mount holds it, according to {mountinfo}")
-    fields = (line.split(" ") for line in mountinfo.read_text(errors="replace").split("\n"))
-    number = next(words[2] for words in fields if len(words) > 4 and unescape(words[4]) == mount.target)
-    major, _, minor = number.partition(":")
-    return _holding(mount, _devices_of(os.makedev(int(major), int(minor)), mount, sys), number, sys)
+    major, _, minor = mount.number.partition(":")
+    return _holding(mount, _devices_of(os.makedev(int(major), int(minor)), mount, sys), mount.number, sys)
 
 
 def _holding(mount: MountInfo, devices: list[str], number: str, sys: Path) -> Holding:

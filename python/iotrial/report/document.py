@@ -501,14 +501,13 @@ def work_in_words(workload: Workload, study: Study, *, longest: int = _LONGEST_C
     if work.repeats_from("cold") < work.replicates:
         repeat += " (once from a cold cache)"
     state = "" if workload.cache in (None, "as-is") else f"; cache {workload.cache}"
-    if not isinstance(work, FileSet) or study.quick:  # its one small file may not be used at all
-        return f"{text}{repeat}{state}"
-    sizes = study.file_sizes or (work.size_bytes,)
-    if not any(sizes):  # a device is read, or fio makes its own file
-        return f"{text}{repeat}{state}"
-    size = " to ".join(dict.fromkeys(map(format_size, (min(sizes), max(sizes)))))
-    files = f"{counted(work.files, 'file')} of {size} a run"
-    return f"{text} on {files}{repeat}{state}"
+    files = ""
+    if isinstance(work, FileSet) and not study.quick:  # there its one small file may not be used at all
+        sizes = study.file_sizes or (work.size_bytes,)
+        if any(sizes):  # else a device is read, or fio makes its own file
+            size = " to ".join(dict.fromkeys(map(format_size, (min(sizes), max(sizes)))))
+            files = f" on {counted(work.files, 'file')} of {size} a run"
+    return f"{text}{files}{repeat}{state}"
 
 
 def _assignment(header: TrialHeader) -> str:
