@@ -8,8 +8,8 @@ from factorial_trials import conducted
 
 from iotrial.cli.run_request import request_of
 from iotrial.design.plan import Plan
+from iotrial.runner.budget_note import budget_note, fewer_levels
 from iotrial.runner.quick_study import Wish, setting_of, study_text
-from iotrial.runner.trial import budget_note, fewer_levels
 from iotrial.stats.analyse import Spec
 from iotrial.study.reader import read_study
 from iotrial.study.select import with_levels

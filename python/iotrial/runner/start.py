@@ -23,6 +23,7 @@ from iotrial.lab.machine.neighbours import BUSY, PRESSURE, STOLEN
 from iotrial.lab.target import Target
 from iotrial.paths import state_folder
 from iotrial.probe.client import Probe
+from iotrial.runner.budget_note import Fewer
 from iotrial.runner.durability_pass import DurabilityPass
 from iotrial.runner.places import Where
 from iotrial.runner.planning import default_folder
@@ -33,7 +34,7 @@ from iotrial.runner.same_disk import sharing
 from iotrial.runner.session import Session
 from iotrial.runner.signals import Stopped, StopSignals
 from iotrial.runner.time_account import Part
-from iotrial.runner.trial import Conductor, Fewer, Limits
+from iotrial.runner.trial import Conductor, Limits
 from iotrial.stats import budget_bet
 from iotrial.stats.analyse import Spec
 from iotrial.stats.model import FinalAnalysis

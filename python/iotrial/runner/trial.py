@@ -7,9 +7,8 @@ Decisions are made between complete blocks only. A block that has begun is finis
 from __future__ import annotations
 
 import math
-import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -19,6 +18,7 @@ from iotrial.design.treatments import join
 from iotrial.errors import KnobError, LabError, NoAnswer, ProbeError, RequestError, TargetError
 from iotrial.knobs.knob import RunContext
 from iotrial.lab import health
+from iotrial.runner.budget_note import Fewer, budget_note, fewer_levels
 from iotrial.runner.outcome import UNUSED, Outcome
 from iotrial.runner.progress import Snapshot, Watcher
 from iotrial.runner.resolve import KnobSetting
@@ -47,7 +47,6 @@ from iotrial.runner.touched import (
 )
 from iotrial.stats.analyse import ConditionState, Spec, analyse, analyse_condition, look_due
 from iotrial.stats.carryover import in_words, wash_in_words
-from iotrial.stats.eprocess import blocks_to_interval
 from iotrial.stats.model import FinalAnalysis, Observation, ObservedBlock
 from iotrial.stats.voids import Void
 from iotrial.store import Store
@@ -65,8 +64,6 @@ from iotrial.store.model import (
 )
 from iotrial.store.not_tried import why_not_tried
 from iotrial.store.records import observation_of, wash_in_check, washed_in
-from iotrial.study.model import TYPICAL, DesignKind
-from iotrial.units import format_duration
 
 FAILURES_TO_DROP = 3
 READ_BACKS_TO_FAIL = 3
@@ -77,8 +74,6 @@ CHANGES_TO_END, SHARE_TO_END = 3, 0.25
 VOIDS_TO_DROP = 20  # without one complete block in between
 
 
-#: labels by treatment factor
-Fewer = Mapping[str, Sequence[str]]
 #: number of runs after which the time is judged, if each takes at least this many seconds
 MOST_FIRST, SLOW_S = 2, 1.0
 #: of the time that is left, for fewer levels: their runs may be longer than the first ones
@@ -803,94 +798,6 @@ def _check_own_files(workload: str, touched: Touched, context: RunContext, state
             hint="omit --cache, or use --in with a folder on the file system that it reads "
             "(tar, for one, reads no data if its archive is /dev/null)",
         )
-
-
-def budget_note(
-    plan: Plan, spec: Spec, *, round_s: float, rounds: int, spent_s: float, fewer: Fewer | None = None
-) -> str | None:
-    """Return what to type where this number of ``rounds`` of blocks, of ``round_s`` seconds each, cannot give an interval.
-
-    ``spent_s``: seconds of --time that are not for further rounds. ``fewer``: the levels that will be compared instead. None
-    if there are enough, or blocks are no measure.
-    """
-    least = _least_rounds(spec, share=1.0)
-    if rounds >= least or spec.whole_plots or any(one.statistic != TYPICAL for one in spec.responses):
-        return None
-    time_s = spent_s + (least - 1) * round_s
-    step = 10.0 if time_s < 120.0 else 60.0
-    longer = format_duration(math.ceil(1.1 * time_s / step) * step).replace(" ", "")
-    fit = (
-        f"{rounds} block{'s' * (rounds != 1)} of {format_duration(round_s)} fit into the time, and a verdict takes at least "
-        f"{least}"
-    )
-    if fewer is not None:
-        return f"{fit}. Fewer levels first: {_typed(plan, fewer)}; all of them need --time {longer}"
-    fitting = fewer_levels(plan, spec, rounds)
-    if fitting is None:
-        instead = ""
-    elif plan.study.quick:
-        instead = f"--fewer: {_typed(plan, fitting)} first"
-    else:
-        instead = _chosen(fitting)
-    return f"{fit}: give --time {longer}{f', or {instead}' if instead else ''}"
-
-
-def _least_rounds(spec: Spec, *, share: float) -> int:
-    """Return the blocks to the first interval with this share of the primary effects."""
-    alpha = spec.alpha / max(1.0, share * spec.primary_effects)
-    bet = 0.0 if spec.budget is None else spec.budget.share
-    terms = [term for term in spec.terms if term.primary]
-    copied = all(spec.copy_of_reference(term, one) for term in terms for one in spec.responses if one.primary)
-    return blocks_to_interval(alpha, margin=spec.margin, budget_share=bet, copied=copied)
-
-
-def fewer_levels(plan: Plan, spec: Spec, rounds: float) -> Fewer | None:
-    """Return the most levels of which enough blocks fit into the time of this number of rounds; None if there are none.
-
-    The last level of the last factor goes first, then the last factor: what is typed first is compared first. Labels by
-    factor, the reference first; a factor with its reference alone is not varied.
-    """
-    if plan.study.design.kind is not DesignKind.FULL:
-        return None
-    varied = plan.study.treatment_factors
-    every = {f.name: [f.reference, *(label for label in f.default if label != f.reference)] for f in varied}
-    runs = plan.block(plan.conditions[0], 0).runs
-    treatments = len({run.arm.name for run in runs if run.arm.kind is ArmKind.TREATMENT})
-    left, all_effects = (
-        {name: list(labels) for name, labels in every.items()},
-        sum(map(len, every.values())) - len(every),
-    )
-    while (effects := sum(map(len, left.values())) - len(left)) > 1:
-        several = [name for name, labels in left.items() if len(labels) > 2]
-        last = several[-1] if several else [name for name, labels in left.items() if len(labels) > 1][-1]
-        left[last].pop()
-        shorter = len(runs) - treatments + math.prod(map(len, left.values()))
-        fitting = math.floor(rounds * len(runs) / shorter)
-        if fitting >= _least_rounds(spec, share=(effects - 1) / all_effects):
-            return {name: tuple(labels) for name, labels in left.items()}
-    return None
-
-
-def _typed(plan: Plan, fewer: Fewer) -> str:
-    """Return these levels as the command line takes them, by labels where a level is no single value."""
-    words = []
-    for factor in plan.study.treatment_factors:
-        labels = fewer[factor.name]
-        if len(labels) < 2:
-            continue
-        settings = [factor.level(label).settings for label in labels]
-        single = all(len(own) == 1 and "," not in own[0].value for own in settings)
-        option = "-L " if single and settings[0][0].knob == "command.argument" else ""
-        values = [own[0].value for own in settings] if single else labels
-        words.append(f"{option}{factor.name}={','.join(values)}")
-    return " ".join(words)
-
-
-def _chosen(fewer: Fewer) -> str:
-    """Return the options of ``iotrial run`` that choose these levels; empty if they would hold a factor at one level."""
-    if any(len(labels) < 2 for labels in fewer.values()):
-        return ""
-    return " ".join("--set " + shlex.quote(f"{name}={','.join(labels)}") for name, labels in fewer.items())
 
 
 def level_text(arm: Arm) -> str:
