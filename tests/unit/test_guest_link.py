@@ -146,7 +146,8 @@ def test_a_card_is_joined_to_the_wire_that_is_given_and_is_part_of_what_a_memory
         ("link.coalescing", "0", "0"), ("link.offload", "none", "none"), ("nas.protocol", "iscsi", "iscsi"),
         ("nas.export", "async", "async"), ("nas.transfer", "64 KiB", "64 KiB"), ("nas.transfer", "default", "default"),
         ("nas.threads", "16", "16"), ("nas.connections", "4", "4"), ("nas.read_ahead", "1024 KiB", "1 MiB"),
-        ("nas.protocol", "nvme-tcp", "nvme-tcp"), ("nas.attribute_cache", "060", "60"), ("nas.attribute_cache", "default", "default"),
+        ("nas.protocol", "nvme-tcp", "nvme-tcp"), ("nas.attribute_cache", "060", "60"),
+        ("nas.attribute_cache", "default", "default"),
     ],
 )  # fmt: skip
 def test_a_level_is_taken_in_one_way_of_writing_it(name: str, value: str, wanted: str) -> None:

@@ -1,8 +1,8 @@
 """Protocols by which one guest accesses a file system of another: NFS, SMB, FTP, or iSCSI and NVMe/TCP for the whole disk.
 
 The server is started when the file system is mounted and stopped before it is unmounted, so that a cold run finds nothing
-cached at either end. The servers are the kernel's own (nfsd, ksmbd, the LIO and NVMe targets) with the daemons that they require;
-for FTP, which the kernel does not serve, vsftpd.
+cached at either end. The servers are the kernel's own (nfsd, ksmbd, the LIO and NVMe targets) with the daemons that they
+require; for FTP, which the kernel does not serve, vsftpd.
 """
 
 from __future__ import annotations
