@@ -28,6 +28,8 @@ from iotrial.runner.guests import Guests
 from iotrial.study.model import LinkSpec, Setting
 
 FILES, SIZE = 6, 200_000
+#: what the client's disk is called, by the protocol that serves it
+DISKS = {"iscsi": "/dev/sd", "nvme-tcp": "/dev/nvme"}
 RATE = 200e6
 
 
@@ -110,10 +112,11 @@ def test_by_every_protocol_the_client_finds_the_files_that_were_made(pair: Pair)
         assert pair.turn("nas.protocol", name) == name
         kind = client.mount_at(place.root)
         assert kind is not None
-        mounted = {"nfs3": "nfs", "nfs4": "nfs4", "smb": "cifs", "iscsi": "xfs", "ftp": "nfs4"}
-        assert kind.type == mounted[name]
-        # with iSCSI the client mounts the file system; mounting it twice would destroy it
-        assert (pair.link.server.mount_at(place.root) is None) == (name == "iscsi")
+        mounted = {"nfs3": "nfs", "smb": "cifs", "iscsi": "xfs", "nvme-tcp": "xfs"}
+        assert kind.type == mounted.get(name, "nfs4")
+        # of a whole disk the client mounts the file system; mounting it twice would destroy it
+        assert (pair.link.server.mount_at(place.root) is None) == (name in DISKS)
+        assert kind.source.startswith(DISKS.get(name, ""))
         client.call("fileset_verify", set="made")
 
 
@@ -209,6 +212,8 @@ def test_the_rate_that_is_set_is_the_rate_that_is_had(pair: Pair) -> None:
         ("nas.transfer", ("32 KiB", "default")),
         ("nas.connections", ("4", "1")),
         ("nas.read_ahead", ("1 MiB", "default")),
+        ("nas.attribute_cache", ("60", "600", "0", "default")),
+        ("nas.close_to_open", ("off", "on")),
         ("link.mtu", ("9000", "1500")),
     ],
 )

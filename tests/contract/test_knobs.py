@@ -134,7 +134,8 @@ IN_GUESTS = {
     "block.encryption", "memory.lru_gen",
     "io.cost.qos", "io.latency", "io.max", "io.weight",
     "guest.sysctl", "link.coalescing", "link.mtu", "link.offload", "link.rate", "link.ring",
-    "nas.connections", "nas.export", "nas.protocol", "nas.read_ahead", "nas.threads", "nas.transfer",
+    "nas.attribute_cache", "nas.close_to_open", "nas.connections", "nas.export",
+    "nas.protocol", "nas.read_ahead", "nas.threads", "nas.transfer",
 }  # fmt: skip
 
 

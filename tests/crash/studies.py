@@ -416,7 +416,8 @@ ELSEWHERE = {
     "raid.bitmap", "raid.chunk", "raid.level", "raid.maker", "raid.state", "raid.stripe_cache",
     "block.encryption", "io.cost.qos", "io.latency", "io.max", "io.weight",
     "guest.sysctl", "link.coalescing", "link.mtu", "link.offload", "link.rate", "link.ring",
-    "cpu.governor", "nas.connections", "nas.export", "nas.protocol", "nas.read_ahead", "nas.threads", "nas.transfer",
+    "nas.attribute_cache", "nas.close_to_open", "nas.connections", "nas.export",
+    "cpu.governor", "nas.protocol", "nas.read_ahead", "nas.threads", "nas.transfer",
 }  # fmt: skip
 
 

@@ -30,6 +30,20 @@ def test_a_plan_of_the_same_seed_draws_the_same_order(path: Path) -> None:
     )
 
 
+def test_no_interval_of_an_equivalent_effect_leaves_the_margin() -> None:
+    """In the recorded numbers: that they are those of today is what the tests above are for."""
+    seen = 0
+    for path in golden.packed():
+        report = recorded(f"report-{golden.name_of(path)}")
+        assert isinstance(report, dict)
+        limit = (1.0 + report["trial"]["margin"]) * (1.0 + 1e-9)
+        for one in report["effects"]:
+            if one["verdict"] == "equivalent" and one["scale"] == "log":
+                assert 1.0 / limit <= one["low"] <= one["high"] <= limit, (path.stem, one)
+                seen += 1
+    assert seen > 1000
+
+
 def test_a_difference_is_found_wherever_it_is() -> None:
     recorded_before = {"effects": [{"low": 1.0, "verdict": "faster", "bounds": [0.5, None]}], "gone": 1}
     now = {"effects": [{"low": 1.0 + 1e-6, "verdict": "slower", "bounds": [0.5, 0.75]}], "new": 1}

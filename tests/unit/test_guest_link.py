@@ -146,6 +146,8 @@ def test_a_card_is_joined_to_the_wire_that_is_given_and_is_part_of_what_a_memory
         ("link.coalescing", "0", "0"), ("link.offload", "none", "none"), ("nas.protocol", "iscsi", "iscsi"),
         ("nas.export", "async", "async"), ("nas.transfer", "64 KiB", "64 KiB"), ("nas.transfer", "default", "default"),
         ("nas.threads", "16", "16"), ("nas.connections", "4", "4"), ("nas.read_ahead", "1024 KiB", "1 MiB"),
+        ("nas.protocol", "nvme-tcp", "nvme-tcp"), ("nas.attribute_cache", "060", "60"),
+        ("nas.attribute_cache", "default", "default"),
     ],
 )  # fmt: skip
 def test_a_level_is_taken_in_one_way_of_writing_it(name: str, value: str, wanted: str) -> None:
@@ -158,6 +160,7 @@ def test_a_level_is_taken_in_one_way_of_writing_it(name: str, value: str, wanted
         ("link.rate", "100"), ("link.rate", "1 kbit/s"), ("link.mtu", "90000"), ("link.ring", "8"), ("link.coalescing", "-1"),
         ("link.offload", "some"), ("nas.protocol", "afp"), ("nas.export", "maybe"), ("nas.transfer", "3 KiB"),
         ("nas.transfer", "64"), ("nas.threads", "0"), ("nas.connections", "17"), ("nas.read_ahead", "5 KiB"),
+        ("nas.attribute_cache", "60 s"), ("nas.attribute_cache", "3601"), ("nas.close_to_open", "cto"),
     ],
 )  # fmt: skip
 def test_what_is_no_level_is_refused_with_those_that_are(name: str, value: str) -> None:
@@ -301,6 +304,7 @@ def test_what_cannot_even_be_served_is_taken_back_and_that_is_told(monkeypatch: 
         ("smb", "threads", "1"),
         ("iscsi", "transfer", "32 KiB"),
         ("smb", "connections", "4"),
+        ("nvme-tcp", "attribute_cache", "60"),
     ],
 )
 def test_a_setting_that_a_protocol_has_not_is_refused_before_anything_is_served(

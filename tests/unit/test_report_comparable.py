@@ -133,6 +133,15 @@ def test_a_study_that_means_something_else_by_now_keeps_its_own_claims() -> None
     assert claims_of(shipped) == (shipped.claims, False)
 
 
+def test_a_claim_in_other_words_is_the_same_claim() -> None:
+    shipped = catalogue.find("nas/smb")
+    first, *rest = shipped.claims
+    reworded = replace(first, source="a user", text="faster", note="one run")
+    assert claims_of(replace(shipped, claims=(reworded, *rest))) == (shipped.claims, False)
+    resized = replace(first, ratio=(first.ratio or 1) * 2)
+    assert claims_of(replace(shipped, claims=(resized, *rest))) == (shipped.claims, True)
+
+
 def test_the_terminal_prints_the_claim_in_its_own_words() -> None:
     console = Console(width=2000, record=True, file=io.StringIO())  # wider than any sentence
     print_report(packed("nas/smb"), console, full=True)

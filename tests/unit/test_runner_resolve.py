@@ -160,8 +160,10 @@ NOTHING_PUBLISHED = {
     "filesystem/steady-state",
     "filesystem/website",
     "lvm/stripe",
+    "nas/attribute-cache",
     "nas/clients",
     "nas/ftp",
+    "nas/nvme-tcp",
     "system/kernel",
     "system/screen-follow-up",
 }

@@ -33,7 +33,6 @@ from values import replace
 
 TIME = Response("w", "wall", "s", Scale.LOG, Better.LOWER, primary=True)
 M, ALPHA = math.log(1.03), 0.05
-CATALOGUE = Path(__file__).parents[2] / "docs" / "catalogue"
 
 
 def paired(level: np.ndarray, reference: np.ndarray) -> PairedRuns:
@@ -313,15 +312,3 @@ def test_no_plain_word_comes_of_the_recorded_raid_with_runs_of_two_speeds() -> N
     assert two_speeds.conclusion is Conclusion.UNDECIDED
     # sequential reads, of one speed: plainly slower only if all of the interval is beyond the 10 % that were not seen
     assert slow.conclusion is (Conclusion.SLOWER if (slow.low or 0.0) > 1.1 else Conclusion.PROBABLY_SLOWER)
-
-
-@pytest.mark.parametrize(
-    "path", sorted(CATALOGUE.rglob("*.iotrial")), ids=lambda path: f"{path.parent.name}/{path.stem}"
-)
-def test_no_interval_of_an_equivalent_recorded_effect_leaves_the_margin(path: Path) -> None:
-    for one in _analysed(path).effects:
-        if one.verdict is Verdict.EQUIVALENT and one.scale is Scale.LOG:
-            assert one.low is not None
-            assert one.high is not None
-            limit = (1.0 + one.margin) * (1.0 + 1e-9)
-            assert 1.0 / limit <= one.low <= one.high <= limit

@@ -295,6 +295,35 @@ def test_the_slowdown_is_seen_in_six_blocks_where_the_copy_runs_too(plan: Plan, 
     assert [(one.blocks, one.told_from_zero) for one in positive] == [(6, True), (6, True)]
 
 
+@pytest.mark.parametrize("every", [0, 7])
+@pytest.mark.parametrize("time_s", [0.013, 0.0017, 2.3e-05, 41.0])
+def test_the_slowdown_of_a_time_that_is_the_same_in_every_run_is_seen_whatever_the_last_digit(
+    plan: Plan, spec: Spec, time_s: float, every: int
+) -> None:
+    """As a benchmark prints it, multiplied by 1.1 in the slowed copy. ``every``: one run in so many takes longer."""
+    assert math.log(1.1 * time_s) - math.log(time_s) != math.log(1.1)
+
+    def printed(block: Block, run: PlannedRun, seen: Observation) -> Observation:
+        stalls = every and (3 * block.index + 5 * run.slot) % every == 0
+        wall = time_s * (1.5 if stalls else 1.0) * (1.1 if run.arm.kind is ArmKind.POSITIVE else 1.0)
+        return replace(seen, responses={**seen.responses, "wall": wall})
+
+    found = analyse(spec, conducted(plan, 120, change=printed))
+    positive = [one for one in found.controls if one.kind == "positive"]
+    assert len(positive) == 2
+    for one in positive:
+        assert one.passed, one
+        assert one.told_from_zero
+    # a slowdown that is a millionth off is not the one that was injected
+    off = analyse(
+        spec, conducted(plan, 120, change=lambda *of: replace(seen := printed(*of), responses={
+            **seen.responses, "wall": seen.responses["wall"] * (1.000001 if of[1].arm.kind is ArmKind.POSITIVE else 1.0)
+        }))
+    )  # fmt: skip
+    if not every:
+        assert not any(one.passed for one in off.controls if one.kind == "positive")
+
+
 def test_every_slowed_copy_that_vouches_for_a_response_must_have_been_seen() -> None:
     def control(response: str, *, seen: bool) -> Control:
         return Control(ArmKind.POSITIVE.value, {}, response, 1.1, 1.1, None, None, True, seen, 30)

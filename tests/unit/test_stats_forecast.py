@@ -66,7 +66,7 @@ def blocks_to_verdict(y: np.ndarray, margin: float, stretch: float) -> int | Non
 
 @pytest.mark.parametrize("arms", [2, 5])
 def test_of_normal_blocks_the_scatter_is_the_sd_of_a_difference(arms: int, rng: np.random.Generator) -> None:
-    found = scatter_of(5.0 + 0.1 * normal(rng, 4000, arms))
+    found = scatter_of(5.0 + 0.1 * normal(rng, 8000, arms))
     assert found is not None
     assert found.sd == pytest.approx(0.1 * math.sqrt(2), rel=0.05)
     assert found.plain_sd == pytest.approx(0.1 * math.sqrt(2), rel=0.05)

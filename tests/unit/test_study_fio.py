@@ -566,7 +566,7 @@ def test_submit_threads_are_refused_to_a_fio_that_hangs_when_it_starts_them(
     monkeypatch.setattr(
         fio,
         "_fio",
-        lambda words, _text, _user: subprocess.CompletedProcess(words, 0, printed.get(words[0], ""), ""),
+        lambda words, _user, **_: subprocess.CompletedProcess(words, 0, printed.get(words[0], ""), ""),
     )
     work = work_of(FioWork, {"job": f"[a]\nsize=4k\n{lines}\n", "pick": ["read.iops"]})
     if refused:
@@ -772,6 +772,19 @@ def test_what_the_installed_fio_does_not_accept_is_refused(line: str, message: s
         work.check_to_run(found.settings, command_user(found))
     fine = study("[read.a]\nsize=1m\niodepth={depth}", trusted=True)
     fine.workload("w").work.check_to_run(fine.settings, command_user(fine))
+
+
+@pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")
+def test_a_job_that_only_the_last_level_makes_wrong_is_refused_also_for_another_user() -> None:
+    users = [(os.getuid(), os.getgid()), *([(65534, 65534)] if os.geteuid() == 0 else [])]
+    for line, message in (("direct={depth}", "max value out of range: 8"), ("rw=read\nbs={depth}4k", "")):
+        found = study(f"[read.a]\nsize=1m\n{line}", trusted=True)
+        for user in users:
+            if message:
+                with pytest.raises(RequestError, match=message):
+                    found.workload("w").work.check_to_run(found.settings, user)
+            else:
+                found.workload("w").work.check_to_run(found.settings, user)
 
 
 # Included files.

@@ -10,11 +10,13 @@ import struct
 import subprocess
 import sys
 import termios
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from iotrial.cli.output import folded
+from iotrial.store import Store
 
 CATALOGUE = Path(__file__).parents[2] / "docs" / "catalogue"
 VERBS = {
@@ -47,6 +49,17 @@ DECIDING = {
     "PAGER",
 }
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def a_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A store of no trials, so that a packed trial is analysed once and not for each width."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state", numbered=True)))
+        Store.open().close()
+        yield
+
+
 each_verb = pytest.mark.parametrize("words", VERBS.values(), ids=VERBS)
 
 

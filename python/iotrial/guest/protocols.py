@@ -1,8 +1,8 @@
-"""Protocols by which one guest accesses a file system of another: NFS, SMB, FTP, or iSCSI for the whole disk.
+"""Protocols by which one guest accesses a file system of another: NFS, SMB, FTP, or iSCSI and NVMe/TCP for the whole disk.
 
 The server is started when the file system is mounted and stopped before it is unmounted, so that a cold run finds nothing
-cached at either end. The servers are the kernel's own (nfsd, ksmbd, the LIO target) with the daemons that they require;
-for FTP, which the kernel does not serve, vsftpd.
+cached at either end. The servers are the kernel's own (nfsd, ksmbd, the LIO and NVMe targets) with the daemons that they
+require; for FTP, which the kernel does not serve, vsftpd.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ from iotrial.study.server import Server
 from iotrial.units import format_size, parse_size
 
 #: how a place is served and mounted unless a knob changes it. ``transfer``: most bytes per request, "default": as negotiated;
-#: ``connections``: of the client to the server; ``read_ahead``: of the client's mount, "default": the kernel's
+#: ``connections``: of the client to the server; ``read_ahead``: of the client's mount, "default": the kernel's;
+#: ``attribute_cache``: seconds for which the client trusts what it knows of a file, "default": the kernel's range;
+#: ``close_to_open``: whether it asks the server at each open
 DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
         "protocol": "nfs4", "export": "sync", "transfer": "default", "threads": "8",
-        "connections": "1", "read_ahead": "default",
+        "connections": "1", "read_ahead": "default", "attribute_cache": "default", "close_to_open": "on",
     }
 )  # fmt: skip
 #: passwd entry for rpcbind, which drops its privileges
@@ -40,6 +42,7 @@ _USERS = "_rpc:x:101:65534::/run/rpcbind:/bin/false\n"
 _NFSD, _PIPES = "/proc/fs/nfsd", "/run/rpc_pipefs"
 _PASSWORD = "iotrial"
 _TARGET, _INITIATOR = "iqn.2026-11.lab.iotrial:disk", "iqn.2026-11.lab.iotrial:client"
+_SUBSYSTEM, _HOST = "nqn.2026-11.lab.iotrial:disk", "nqn.2026-11.lab.iotrial:client"
 _SHELL = Needs(
     packages=frozenset({"dash", "coreutils"}), programs=frozenset({"dash", "mkdir", "ln", "rmdir", "rm"})
 )
@@ -54,8 +57,10 @@ _FTP_OPTIONS = (
 )  # fmt: skip
 #: a line of /proc/net/tcp: a socket that listens on port 21
 _FTP_LISTENS = re.compile(r"^ *\d+: [0-9A-F]{8}:0015 [0-9A-F]{8}:0000 0A ", re.MULTILINE)
+#: the kernel's attribute cache, in seconds; /proc/self/mountinfo shows only what differs
+_ATTRIBUTE_CACHE = {"acregmin": "3", "acregmax": "60", "acdirmin": "30", "acdirmax": "60"}
 _WITHIN_S, _LOOKS_EVERY_S = 5.0, 0.02
-#: how long a disk that is served by iSCSI may take to appear
+#: how long a served disk may take to appear
 _APPEARS_WITHIN_S = 20.0
 
 
@@ -130,7 +135,7 @@ class Nfs(Protocol):
     """The kernel's NFS server and client."""
 
     version: ClassVar[str]
-    settings = frozenset({"export", "transfer", "threads", "connections", "read_ahead"})
+    settings = frozenset(DEFAULTS.keys() - {"protocol"})
     needs = _SHELL | Needs(
         modules=frozenset({"nfsd", "nfsv3", "nfsv4"}),
         packages=frozenset({"nfs-kernel-server", "rpcbind", "libtirpc-common", "netbase"}),
@@ -179,6 +184,10 @@ class Nfs(Protocol):
             *what.sizes,
             *self.options(),
         ]
+        if what.wishes["attribute_cache"] != DEFAULTS["attribute_cache"]:
+            options.append(f"actimeo={what.wishes['attribute_cache']}")
+        if what.wishes["close_to_open"] == "off":
+            options.append("nocto")
         client.mount(
             f"{SERVER}:{what.folder}", what.folder, "nfs" if self.version == "3" else "nfs4", options
         )
@@ -195,9 +204,8 @@ class Nfs(Protocol):
                 word for line in lines if line.startswith(what.folder) for word in re.split(r"[(),]", line)
             }
             return " and ".join(sorted(words & set(NasExport.LEVELS))) or "nothing"
-        if about == "connections":
-            options = _mount_of(client, what).options
-            return next((one.partition("=")[2] for one in options if one.startswith("nconnect=")), "1")
+        if about in {"connections", "attribute_cache", "close_to_open"}:
+            return _FROM_MOUNT[about](_mount_of(client, what))
         if about == "read_ahead" and what.wishes[about] != DEFAULTS[about]:
             return format_size(int(client.read(_read_ahead_file(_mount_of(client, what)))) << 10)
         return super().found(about, machine, client, what)
@@ -212,6 +220,25 @@ def _mount_of(client: Target, what: Served) -> MountInfo:
     if found is None:
         raise LabError(f"{what.folder} is not mounted on {client.name}")
     return found
+
+
+def _attribute_cache(mount: MountInfo) -> str:
+    shown = dict(one.split("=", 1) for one in mount.options if one.partition("=")[0] in _ATTRIBUTE_CACHE)
+    found = _ATTRIBUTE_CACHE | shown
+    one = set(found.values())
+    if len(one) == 1:
+        return one.pop()
+    return "default" if not shown else ", ".join(f"{key}={value}" for key, value in found.items())
+
+
+#: how /proc/self/mountinfo shows a setting of the mount
+_FROM_MOUNT: Mapping[str, Callable[[MountInfo], str]] = {
+    "connections": lambda mount: next(
+        (one.partition("=")[2] for one in mount.options if one.startswith("nconnect=")), "1"
+    ),
+    "attribute_cache": _attribute_cache,
+    "close_to_open": lambda mount: "off" if "nocto" in mount.options else "on",
+}
 
 
 def _read_ahead_file(mount: MountInfo) -> str:
@@ -314,11 +341,64 @@ class Smb(Protocol):
         )
 
 
-class Iscsi(Protocol):
-    """The kernel's iSCSI target over the server's disk, and the open-iscsi initiator; the client mounts the file system."""
+class WholeDisk(Protocol):
+    """A protocol that serves the server's disk; the client mounts the file system on it."""
+
+    whole_disk = True
+    #: what the names of the client's disks begin with
+    disks: ClassVar[str]
+
+    def begin(self, machine: Target) -> None:
+        if not machine.exists("/sys/kernel/config/target") and not machine.exists("/sys/kernel/config/nvmet"):
+            machine.mount("configfs", "/sys/kernel/config", "configfs", [])
+
+    def reach(self, client: Target, what: Served) -> None:
+        self.connect(client)
+        try:
+            disk = self._disk(client)
+            # the device node can appear before the disk is usable
+            as_soon_as_it_can(
+                lambda: client.mount(f"/dev/{disk}", what.folder, what.filesystem, list(what.words)),
+                errno.ENXIO,
+            )
+        except Exception:
+            with suppress(LabError, TargetError):
+                self.disconnect(client)
+            raise
+
+    def leave(self, client: Target, what: Served) -> None:
+        client.unmount(what.folder)
+        self.disconnect(client)
+
+    @abstractmethod
+    def connect(self, client: Target) -> None:
+        """Make the disk appear on the client. Raises LabError."""
+
+    @abstractmethod
+    def disconnect(self, client: Target) -> None:
+        """Make it disappear. Raises LabError."""
+
+    def found(self, about: str, machine: Target, client: Target, what: Served) -> str:
+        """As for every protocol; a file system on a disk of another protocol is not this one's."""
+        found = super().found(about, machine, client, what)
+        info = client.mount_at(what.folder) if found == self.name else None
+        return found if info is None or info.source.startswith(f"/dev/{self.disks}") else info.source
+
+    def _disk(self, client: Target) -> str:
+        """Return the client's only disk of this kind, once the kernel has probed it."""
+        for _ in attempts(_APPEARS_WITHIN_S, _LOOKS_EVERY_S):
+            names = client.call("list", path="/sys/block")["names"]
+            disks = [name for name in names if name.startswith(self.disks) and client.exists(f"/dev/{name}")]
+            if disks:
+                return str(disks[0])
+        raise LabError(f"{client.name}: the disk that is served by {self.name} did not appear")
+
+
+class Iscsi(WholeDisk):
+    """The kernel's iSCSI target over the server's disk, and the open-iscsi initiator."""
 
     name = "iscsi"
-    whole_disk = True
+    disks = "sd"
     needs = _SHELL | Needs(
         modules=frozenset(
             {"target_core_mod", "target_core_iblock", "iscsi_target_mod", "iscsi_tcp", "sd_mod"}
@@ -328,10 +408,6 @@ class Iscsi(Protocol):
     )
     _CORE = "/sys/kernel/config/target/core/iblock_0/disk"
     _PORTAL = f"/sys/kernel/config/target/iscsi/{_TARGET}"
-
-    def begin(self, machine: Target) -> None:
-        if not machine.exists("/sys/kernel/config/target"):
-            machine.mount("configfs", "/sys/kernel/config", "configfs", [])
 
     def serve(self, machine: Target, what: Served) -> None:
         group = f"{self._PORTAL}/tpgt_1"
@@ -353,7 +429,7 @@ class Iscsi(Protocol):
             f"{group} {self._PORTAL} {self._CORE}",
         )
 
-    def reach(self, client: Target, what: Served) -> None:
+    def connect(self, client: Target) -> None:
         if not client.exists("/etc/iscsi/iscsid.conf"):
             script(
                 client,
@@ -371,40 +447,57 @@ class Iscsi(Protocol):
                 ),
                 None,
             )
-            self._admin(client, "new")
-        self._admin(client, "login")
-        try:
-            disk = self._disk(client)
-            # the device node can appear before the disk is usable
-            as_soon_as_it_can(
-                lambda: client.mount(f"/dev/{disk}", what.folder, what.filesystem, list(what.words)),
-                errno.ENXIO,
-            )
-        except Exception:
-            with suppress(LabError, TargetError):
-                self._admin(client, "logout")
-            raise
+            self._admin(client, "-o new")
+        self._admin(client, "--login")
 
-    def leave(self, client: Target, what: Served) -> None:
-        client.unmount(what.folder)
-        self._admin(client, "logout")
+    def disconnect(self, client: Target) -> None:
+        self._admin(client, "--logout")
 
-    def _admin(self, client: Target, what: str) -> None:
-        action = {"new": "-o new", "login": "--login", "logout": "--logout"}[what]
+    def _admin(self, client: Target, action: str) -> None:
         script(client, f"iscsiadm -m node -T {_TARGET} -p {SERVER}:3260 {action}")
 
-    def _disk(self, client: Target) -> str:
-        """Return the initiator's only disk, once the kernel has probed it."""
-        for _ in attempts(_APPEARS_WITHIN_S, _LOOKS_EVERY_S):
-            names = client.call("list", path="/sys/block")["names"]
-            disks = [name for name in names if name.startswith("sd")]
-            if disks and client.exists(f"/dev/{disks[0]}"):
-                return str(disks[0])
-        raise LabError(f"{client.name}: the disk that is served by iSCSI did not appear")
+
+class NvmeTcp(WholeDisk):
+    """The kernel's NVMe target over the server's disk, and its initiator, over TCP without TLS; no program is needed."""
+
+    name = "nvme-tcp"
+    disks = "nvme"
+    needs = _SHELL | Needs(modules=frozenset({"nvmet", "nvmet_tcp", "nvme_tcp"}))
+    _NVMET = "/sys/kernel/config/nvmet"
+    _SUBSYSTEM = f"{_NVMET}/subsystems/{_SUBSYSTEM}"
+    _PORT = f"{_NVMET}/ports/1"
+    #: of the client; any will do
+    _HOST_ID = "9f1c35e0-8d0b-4c52-a5a9-0f6a0d5b7c11"
+
+    def serve(self, machine: Target, what: Served) -> None:
+        disk, host = f"{self._SUBSYSTEM}/namespaces/1", f"{self._NVMET}/hosts/{_HOST}"
+        script(
+            machine,
+            f"mkdir -p {disk} {host} {self._PORT} && ln -s {host} {self._SUBSYSTEM}/allowed_hosts/ && "
+            f"echo /dev/{what.device} >{disk}/device_path && echo 1 >{disk}/enable && "
+            f"echo ipv4 >{self._PORT}/addr_adrfam && echo tcp >{self._PORT}/addr_trtype && "
+            f"echo {SERVER} >{self._PORT}/addr_traddr && echo 4420 >{self._PORT}/addr_trsvcid && "
+            f"ln -s {self._SUBSYSTEM} {self._PORT}/subsystems/",
+        )
+
+    def withdraw(self, machine: Target, what: Served) -> None:
+        disk, host = f"{self._SUBSYSTEM}/namespaces/1", f"{self._NVMET}/hosts/{_HOST}"
+        script(
+            machine,
+            f"rm {self._PORT}/subsystems/{_SUBSYSTEM} && echo 0 >{disk}/enable && rmdir {disk} && "
+            f"rm {self._SUBSYSTEM}/allowed_hosts/{_HOST} && rmdir {self._SUBSYSTEM} {self._PORT} {host}",
+        )
+
+    def connect(self, client: Target) -> None:
+        words = f"transport=tcp,traddr={SERVER},trsvcid=4420,nqn={_SUBSYSTEM},hostnqn={_HOST},hostid={self._HOST_ID}"
+        script(client, f"echo {words} >/dev/nvme-fabrics")
+
+    def disconnect(self, client: Target) -> None:
+        script(client, "for each in /sys/class/nvme/*/delete_controller; do echo 1 >$each; done")
 
 
 PROTOCOLS: Mapping[str, Protocol] = MappingProxyType(
-    {one.name: one for one in (Nfs3(), Nfs4(), Smb(), Iscsi(), Ftp())}
+    {one.name: one for one in (Nfs3(), Nfs4(), Smb(), Iscsi(), NvmeTcp(), Ftp())}
 )
 
 

@@ -209,25 +209,29 @@ class ShareKnob(Knob):
         share_of(self.name, context).want(self.about, value)
 
 
+_IN_THE_CLIENT = trade_off(
+    "closed but unsynced files may be only in the client's memory, and lost if it loses power"
+)
+
+
 class NasProtocol(ShareKnob):
-    """NFS 3 or 4.2, SMB 3.1.1, iSCSI, or FTP."""
+    """NFS 3 or 4.2, SMB 3.1.1, iSCSI, NVMe/TCP, or FTP."""
 
     name = "nas.protocol"
-    title = "how the server's files or disk are reached: NFS 3 or 4.2, SMB, iSCSI, FTP"
+    title = "how the server's files or disk are reached: NFS 3 or 4.2, SMB, iSCSI, NVMe/TCP, FTP"
     consequence = HARMLESS
     consequences: Mapping[str, Consequence] = {
         "smb": trade_off(
             "closed but unsynced files may be only in the server's memory, and lost if it loses power"
         ),
-        "iscsi": trade_off(
-            "closed but unsynced files may be only in the client's memory, and lost if it loses power"
-        ),
+        "iscsi": _IN_THE_CLIENT,
+        "nvme-tcp": _IN_THE_CLIENT,
         "ftp": trade_off(
             "files that were put may be only in the server's memory, and lost if it loses power: FTP has no sync"
         ),
     }
     about = "protocol"
-    LEVELS = ("nfs3", "nfs4", "smb", "iscsi", "ftp")
+    LEVELS = ("nfs3", "nfs4", "smb", "iscsi", "nvme-tcp", "ftp")
 
     def suits(self, setting: Setting, work: Work, bytes_each: int) -> None:
         """Refuse work that would be done on the mount although the protocol has none."""
@@ -332,6 +336,34 @@ class NasReadAhead(ShareSize):
 
     def within(self, text: str) -> int:
         return size_within(self.name, text, 4 << 10, 64 << 20, self.open_levels, multiple_of=4 << 10)
+
+
+class NasAttributeCache(ShareKnob):
+    """The mount option actimeo."""
+
+    name = "nas.attribute_cache"
+    title = "seconds for which the NFS client trusts the attributes of files and folders (actimeo)"
+    open_levels = "default (files 3 to 60, folders 30 to 60), or 0 to 3600"
+    consequence = trade_off("what other clients change is seen later, by up to that time")
+    consequences: Mapping[str, Consequence] = {"default": HARMLESS, "0": HARMLESS}
+    about = "attribute_cache"
+
+    def parse(self, setting: Setting) -> str:
+        value = setting.value
+        return value if value == "default" else whole_number(f"knob {self.name}", value, 0, 3600)
+
+
+class NasCloseToOpen(ShareKnob):
+    """The mount options cto and nocto."""
+
+    name = "nas.close_to_open"
+    title = "whether the NFS client asks the server for changes at each open (cto, nocto)"
+    consequence = HARMLESS
+    consequences: Mapping[str, Consequence] = {
+        "off": trade_off("an opened file may be older than what another client has written and closed"),
+    }
+    about = "close_to_open"
+    LEVELS = ("on", "off")
 
 
 def share_of(knob: str, context: RunContext) -> Share:

@@ -48,7 +48,7 @@ from itertools import takewhile
 from math import inf, log, log1p
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.evidence import EvidenceRow
@@ -102,10 +102,16 @@ def claims_of(study: Study) -> tuple[tuple[Claim, ...], bool]:
         return study.claims, False
     workloads = {workload.name for workload in study.workloads}
     of_trial = [claim for claim in now.claims if select.runs(claim, study.factors, workloads)]
-    differ = any(claim not in now.claims for claim in study.claims) or any(
-        claim not in study.claims for claim in of_trial
+    stored, today = ([_without_words(claim) for claim in own] for own in (study.claims, now.claims))
+    differ = any(claim not in today for claim in stored) or any(
+        _without_words(claim) not in stored for claim in of_trial
     )
     return now.claims, differ
+
+
+def _without_words(claim: Claim) -> Claim:
+    """Leave out what only people read, so that a claim in other words is the same claim."""
+    return structs.replace(claim, source="", text="", note="")
 
 
 def _contained(ran: Study, now: Study) -> bool:

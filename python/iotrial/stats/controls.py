@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,6 +33,9 @@ from iotrial.stats.run_statistics import statistic_interval
 from iotrial.stats.skew import typical_interval
 from iotrial.stats.spec import Spec
 from iotrial.study.model import TYPICAL, Response, Scale
+
+#: of the log of a ratio; no clock tells so small a difference
+_ROUNDING = 1e-9
 
 
 def judge_controls(spec: Spec, condition: Condition, runs: Runs) -> tuple[Control, ...]:
@@ -103,9 +106,9 @@ def positive_seen(controls: Sequence[Control], response: str) -> bool:
 
 def _judge(spec: Spec, comparison: _Comparison, found: Interval) -> Control:
     condition, response, kind = comparison.condition, comparison.response, comparison.kind
-    contrasts, injected = comparison.contrasts, comparison.injected
-    log = response.scale is Scale.LOG
+    injected, log = comparison.injected, response.scale is Scale.LOG
     truth = math.log(injected) if log else injected
+    contrasts = _without_rounding(comparison.contrasts, truth)
     if log:
         found = typical_interval(
             found, contrasts.values, comparison.pairs, response, spec.control_alpha, margin=0.0
@@ -142,10 +145,20 @@ def _differs(contrasts: Contrasts, alpha: float, margin: float) -> bool:
     return float(together.max()) >= -math.log(alpha)
 
 
+def _without_rounding(contrasts: Contrasts, truth: float) -> Contrasts:
+    """Make exactly ``truth`` what differs from it by a rounding error only.
+
+    The time that a program prints can be the same in every run. Multiplied by the injected ratio, it gives that ratio but for
+    the last digit, in every block in the same direction: bets would exclude the truth, as they would a value apart from it.
+    """
+    values = tuple(truth if abs(one - truth) <= _ROUNDING else one for one in contrasts.values)
+    return replace(contrasts, values=values)
+
+
 def _holds(found: Interval, truth: float) -> bool:
-    """Return whether an interval holds a value."""
-    return not (found.low is not None and truth < found.low) and not (
-        found.high is not None and truth > found.high
+    """Return whether an interval holds a value, up to rounding."""
+    return not (found.low is not None and truth < found.low - _ROUNDING) and not (
+        found.high is not None and truth > found.high + _ROUNDING
     )
 
 

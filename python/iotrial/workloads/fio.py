@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -418,7 +419,8 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
     def check_to_run(self, settings: Sequence[Setting], user: tuple[int, int] | None) -> None:
         engines: list[str] = []
         if user is not None and not self.hosts:
-            engines = _fio(["--enghelp"], "", user).stdout.split()
+            engines = _fio(["--enghelp"], user).stdout.split()
+        runnable: list[str] = []
         for job in filled_jobs(mapped(self.job)[0], settings):
             if _UNFILLED.search(job):
                 continue
@@ -435,18 +437,35 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
             if user is not None and engines:
                 _check_here(jobs)
                 _check_offload(jobs, user)
-                _check_accepted(job, jobs, engines, user)
+                _check_engines(jobs, engines)
+                runnable.append(job)
+        if runnable and user is not None:
+            _check_accepted(runnable, user)
 
     def as_root(self) -> bool:
         return self.run_as == "root"
 
 
-def _check_accepted(job: str, jobs: Sequence[Job], engines: Sequence[str], user: tuple[int, int]) -> None:
-    """Refuse a job file that the fio installed here cannot read, or for which it has no engine. Raises RequestError."""
-    done = _fio(["--parse-only", "-"], _in_folder(job, "."), user)
+def _check_accepted(jobs: Sequence[str], user: tuple[int, int]) -> None:
+    """Refuse job files that the fio installed here cannot read. Raises RequestError.
+
+    One fio reads all of them: to start it takes longer than to read a job.
+    """
+    with ExitStack() as stack:
+        files = [stack.enter_context(os.fdopen(os.memfd_create("job"), "w")) for _ in jobs]
+        for file, job in zip(files, jobs, strict=True):
+            file.write(_in_folder(job, "."))
+            file.flush()
+        numbers = [file.fileno() for file in files]
+        names = [f"/proc/self/fd/{number}" for number in numbers]
+        done = _fio(["--parse-only", *names], user, pass_fds=numbers)
     if done.returncode:
         lines = [line.strip() for line in (done.stderr + done.stdout).splitlines() if line.strip()]
         raise RequestError(f"fio does not accept the job file: {escape('; '.join(lines[:3])[:300])}")
+
+
+def _check_engines(jobs: Sequence[Job], engines: Sequence[str]) -> None:
+    """Refuse an engine that the fio installed here has not. Raises RequestError."""
     for one in jobs:
         engine = one.options.get("ioengine", "psync")
         if ":" not in engine and engine not in engines:
@@ -463,7 +482,7 @@ def _check_offload(jobs: Sequence[Job], user: tuple[int, int]) -> None:
     for job in jobs:
         if job.options.get("io_submit_mode") != "offload" or job.options.get("iodepth", "1") == "1":
             continue
-        version = _fio(["--version"], "", user).stdout.strip()
+        version = _fio(["--version"], user).stdout.strip()
         found = re.fullmatch(r"fio-([0-9]+)\.([0-9]+).*", version)
         if found and (int(found[1]), int(found[2])) < (3, 42):
             message = f'{version} often hangs at the start of job "{escape(job.name[:40])}" with io_submit_mode=offload'
@@ -484,8 +503,10 @@ def _check_here(jobs: Sequence[Job]) -> None:
                 raise RequestError(message)
 
 
-def _fio(words: Sequence[str], text: str, user: tuple[int, int]) -> subprocess.CompletedProcess[str]:
-    """Run fio for what it says of a job file, without doing the job. Raises RequestError."""
+def _fio(
+    words: Sequence[str], user: tuple[int, int], *, pass_fds: Sequence[int] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Run fio for what it says of itself or of job files, without doing a job. Raises RequestError."""
     uid, gid = user
     other: dict[str, Any] = (
         {"user": uid, "group": gid, "extra_groups": ()} if uid != os.geteuid() == 0 else {}
@@ -493,13 +514,14 @@ def _fio(words: Sequence[str], text: str, user: tuple[int, int]) -> subprocess.C
     try:
         return subprocess.run(
             ["fio", *words],
-            input=text,
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             errors="replace",
             check=False,
             timeout=20.0,
             cwd="/",
+            pass_fds=pass_fds,
             env=minimal_environment(),
             **other,
         )
