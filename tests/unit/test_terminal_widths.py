@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -52,12 +53,12 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @pytest.fixture(autouse=True, scope="module")
-def a_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def a_store() -> Iterator[None]:
     """A store of no trials, so that a packed trial is analysed once and not for each width."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state", numbered=True)))
-        Store.open().close()
-        yield
+    with Store.open() as store:
+        folder = store.path.parent
+    yield
+    shutil.rmtree(folder)
 
 
 each_verb = pytest.mark.parametrize("words", VERBS.values(), ids=VERBS)

@@ -13,6 +13,7 @@ from msgspec import structs
 from iotrial.cli.options import named_value
 from iotrial.design.plan import seed_from_user
 from iotrial.errors import RequestError, twice
+from iotrial.knobs.own_values import with_own_values
 from iotrial.lab.guard import Consent, consent
 from iotrial.runner.places import Where
 from iotrial.runner.resolve import resolve
@@ -282,10 +283,11 @@ def narrowed(study: Study, request: RunRequest) -> Study:
     margin = quantity_of("--margin", request.margin, parse_margin)
     time_s = quantity_of("--time", request.time, parse_duration)
     size = quantity_of("--size", request.size, parse_size)
+    study, (sets, conditions) = with_own_values(study, request.sets, request.conditions)
     chosen = select(
         study,
-        sets=request.sets,
-        conditions=request.conditions,
+        sets=sets,
+        conditions=conditions,
         references=request.references,
         full=request.full,
         margin=margin,

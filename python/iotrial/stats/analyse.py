@@ -52,7 +52,7 @@ from iotrial.study.model import MEAN, TYPICAL, Response, Scale
 __all__ = ["METHOD", "ConditionState", "Spec", "analyse", "analyse_condition", "look_due"]
 
 #: version of the method: incremented with every change that makes the same blocks give a different analysis
-METHOD = 4
+METHOD = 5
 
 _EVERY_BLOCK_UP_TO = 20
 
