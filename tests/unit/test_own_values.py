@@ -23,18 +23,21 @@ def values(study: Study, factor: str) -> dict[str, str]:
     return {level.label: level.settings[0].value for level in study.factor(factor).levels}
 
 
-def test_a_number_that_is_no_level_is_a_level_of_that_value() -> None:
-    found = chosen("nas/attribute-cache", attribute_cache=["2", "600"])
+def test_a_new_value_is_a_level_of_its_own() -> None:
+    found = chosen("nas/attribute-cache", attribute_cache=["+2", "+600"])
     assert values(found, "attribute_cache") == {"3 to 60 s": "default", "2": "2", "600": "600"}
     # and so in conditions, with the options that address the knob
-    study, (_, conditions) = with_own_values(find("nas/iscsi"), {}, {"rate": ["500 Mbit/s"]})
+    study, (_, conditions) = with_own_values(find("nas/iscsi"), {}, {"rate": ["+500 Mbit/s"]})
     assert values(select(study, conditions=conditions), "rate") == {"500 Mbit/s": "500 Mbit/s"}
-    level = chosen("filesystem/writeback", age=["700"]).factor("age").level("700").settings[0]
+    level = chosen("filesystem/writeback", age=["+700"]).factor("age").level("700").settings[0]
     assert dict(level.options) == {"key": "vm.dirty_expire_centisecs"}
+    assert "core.fsmonitor=true" in values(
+        chosen("application/git", setting=["+core.fsmonitor=true"]), "setting"
+    )
 
 
 def test_a_value_that_a_level_has_is_that_level() -> None:
-    for word in ("60 s", "60", "060"):
+    for word in ("60 s", "60", "060", "+60"):
         found = chosen("nas/attribute-cache", attribute_cache=["default", word])
         assert values(found, "attribute_cache") == {"3 to 60 s": "default", "60 s": "60"}
     assert values(chosen("nas/nfs-client", read_ahead=["1024KiB"]), "read_ahead").keys() == {
@@ -44,7 +47,7 @@ def test_a_value_that_a_level_has_is_that_level() -> None:
 
 
 def test_a_new_value_may_be_the_reference() -> None:
-    study, (named, _) = with_own_values(find("nas/attribute-cache"), {"attribute_cache": ["2", "60"]}, {})
+    study, (named, _) = with_own_values(find("nas/attribute-cache"), {"attribute_cache": ["+2", "60"]}, {})
     found = select(study, sets=named, references={"attribute_cache": "2"})
     assert found.factor("attribute_cache").reference == "2"
     assert set(values(found, "attribute_cache")) == {"60 s", "2"}
@@ -53,28 +56,35 @@ def test_a_new_value_may_be_the_reference() -> None:
 @pytest.mark.parametrize(
     ("name", "sets", "hint"),
     [
-        ("nas/attribute-cache", {"attribute_cache": ["noac"]}, "or 0 to 3600"),
-        ("nas/attribute-cache", {"attribute_cache": ["3601"]}, "or 0 to 3600"),
+        ("files/permissions", {"mode": ["0445"]}, 'did you mean "0444"?'),
+        ("files/permissions", {"mode": ["0445"]}, 'or "+0445", as a value of file.mode'),
+        ("nas/attribute-cache", {"attribute_cache": ["noac"]}, "known: 3 to 60 s, 60 s, all"),
         ("nas/attribute-cache", {"close_to_open": ["0"]}, "known: all, off, on"),
-        ("nas/nfs-client", {"read_ahead": ["5 KiB"]}, "whole pages"),
         ("block/scheduler", {"scheduler": ["bqf"]}, 'did you mean "bfq"?'),
-        # a bundle of settings has no single value, and an option of a mount is no number
         ("filesystem/big-copy", {"limits": ["64 MiB"]}, "known: "),
-        ("mount/commit", {"commit": ["60"]}, "known: "),
-        ("application/git", {"setting": ["core.preloadIndex2"]}, "core."),
     ],
 )
-def test_what_can_be_no_value_is_refused_as_an_unknown_level(
-    name: str, sets: dict[str, list[str]], hint: str
-) -> None:
+def test_what_may_be_mistyped_is_an_unknown_level(name: str, sets: dict[str, list[str]], hint: str) -> None:
     with pytest.raises(UnknownName, match="no level is called") as caught:
         chosen(name, **sets)
     assert hint in (caught.value.hint or "")
 
 
-def test_a_value_with_a_sign_that_labels_cannot_have_is_refused() -> None:
-    with pytest.raises(RequestError):
-        chosen("application/compile", jobs=["1+1"])
+@pytest.mark.parametrize(
+    ("name", "sets", "message"),
+    [
+        ("nas/attribute-cache", {"attribute_cache": ["+noac"]}, '"noac" is out of range'),
+        ("nas/attribute-cache", {"attribute_cache": ["+3601"]}, '"3601" is out of range'),
+        ("nas/nfs-client", {"read_ahead": ["+5 KiB"]}, "5 KiB"),
+        # a bundle of settings is no single value
+        ("filesystem/big-copy", {"limits": ["+64 MiB"]}, "is no single knob"),
+        ("application/compile", {"jobs": ["+1+1"]}, "cannot contain"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused(name: str, sets: dict[str, list[str]], message: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        chosen(name, **sets)
+    assert message in caught.value.message
 
 
 def test_nothing_changes_where_levels_are_named() -> None:

@@ -211,7 +211,7 @@ study_options = with_options(
         "sets",
         multiple=True,
         metavar="FACTOR=LEVEL,LEVEL",
-        help="Only these levels of a factor, or numbers of your own; program=PATH,PATH: programs by path.",
+        help="Only these levels of a factor; +VALUE: one that the study does not have; program=PATH,PATH: programs by path.",
     ),
     compared(
         "--reference",

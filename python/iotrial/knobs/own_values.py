@@ -1,4 +1,4 @@
-"""Values of one's own for a factor of a study: ``--set attribute_cache=2`` where the study has 3 to 60 s and 60 s."""
+"""Values that a study has no level for: ``--set attribute_cache=+2`` where it has 3 to 60 s and 60 s."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from iotrial.study.schema import label, match
 from iotrial.study.select import ALL
 
 Named = Mapping[str, Sequence[str]]
+#: what a value begins with that is no level of the study
+NEW = "+"
 
 
 def with_own_values(study: Study, *given: Named) -> tuple[Study, list[dict[str, list[str]]]]:
-    """Return the study with the values in ``given`` that are none of its levels, and ``given`` by the labels of levels.
+    """Return the study with a level for each ``+VALUE`` in ``given``, and ``given`` by the labels of levels.
 
-    A value can be given for a factor whose levels are values of one knob that takes a range of them, some of which begin
-    with a digit. So does the value: a word that is no level is mistyped. Raises UnknownName, and RequestError for a value
-    that no level can have.
+    The levels of such a factor are values of one knob. What is the value of a level is that level, with + or without. Raises
+    RequestError for a value that the knob or a level cannot have, and UnknownName for one without +: it may be mistyped.
     """
     factors = {factor.name: factor for factor in study.factors}
     found: list[dict[str, list[str]]] = []
@@ -40,28 +41,33 @@ def _named(factor: Factor, word: str) -> tuple[Factor, str]:
     known = [level.label for level in factor.levels]
     if word.casefold() == ALL or match(word, known) is not None:
         return factor, word
+    new = word.startswith(NEW)
     setting = _setting(factor)
     knob = None if setting is None else declarations().get(setting.knob)
-    numbers = any(level.settings[0].value[:1].isdigit() for level in factor.levels)
-    if setting is None or not isinstance(knob, Knob) or knob.open_levels is None or not numbers:
+    where = f'factor "{factor.name}"'
+    if setting is None or not isinstance(knob, Knob):
+        if new:
+            raise RequestError(f"{where} is no single knob, and takes its levels only: {', '.join(known)}")
         return factor, word
-    others = UnknownName("level", word, [*known, ALL], where=f'factor "{factor.name}"')
-    others.hint = f"{others.hint or ''}; or a value of {knob.name}: {knob.open_levels}".removeprefix("; ")
+    own = replace(setting, value=word.removeprefix(NEW))
     try:
-        own = replace(setting, value=word)
         value = knob.parse(own)
-        same = [one.label for one in factor.levels if knob.parse(one.settings[0]) == value]
     except IotrialError:
-        raise others from None
+        if new:
+            raise
+        return factor, word
+    same = [level.label for level in factor.levels if knob.parse(level.settings[0]) == value]
     if same:
         return factor, same[0]
-    if not word[:1].isdigit():
-        raise others
+    if not new:
+        error = UnknownName("level", word, [*known, ALL], where=where)
+        error.hint = f'{error.hint or ""}; or "{NEW}{word}", as a value of {knob.name}'.removeprefix("; ")
+        raise error
     try:
-        level = Level(label(word), (own,))
+        level = Level(label(own.value), (own,))
     except ValueError as error:
-        raise RequestError(f'factor "{factor.name}": {error}') from None
-    return replace(factor, levels=(*factor.levels, level)), word
+        raise RequestError(f"{where}: {error}") from None
+    return replace(factor, levels=(*factor.levels, level)), own.value
 
 
 def _setting(factor: Factor) -> Setting | None:

@@ -185,6 +185,8 @@ class Exporter:
 class _Server(socketserver.ThreadingMixIn, WSGIServer):
     daemon_threads = True
     block_on_close = False
+    #: connections that wait to be accepted: of the usual 5, a sixth client tries again a second later
+    request_queue_size = 64
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that has gone is no error of the trial."""
