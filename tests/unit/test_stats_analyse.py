@@ -300,7 +300,7 @@ def test_the_slowdown_is_seen_in_six_blocks_where_the_copy_runs_too(plan: Plan, 
 def test_the_slowdown_of_a_time_that_is_the_same_in_every_run_is_seen_whatever_the_last_digit(
     plan: Plan, spec: Spec, time_s: float, every: int
 ) -> None:
-    """As a benchmark prints it, multiplied by 1.1 in the slowed copy. ``every``: one run in so many takes longer."""
+    """As a benchmark prints it, multiplied by 1.1 in the slowed copy. Of ``every`` runs one takes longer (0: none)."""
     assert math.log(1.1 * time_s) - math.log(time_s) != math.log(1.1)
 
     def printed(block: Block, run: PlannedRun, seen: Observation) -> Observation:

@@ -204,7 +204,7 @@ class Nfs(Protocol):
                 word for line in lines if line.startswith(what.folder) for word in re.split(r"[(),]", line)
             }
             return " and ".join(sorted(words & set(NasExport.LEVELS))) or "nothing"
-        if about in {"connections", "attribute_cache", "close_to_open"}:
+        if about in _FROM_MOUNT:
             return _FROM_MOUNT[about](_mount_of(client, what))
         if about == "read_ahead" and what.wishes[about] != DEFAULTS[about]:
             return format_size(int(client.read(_read_ahead_file(_mount_of(client, what)))) << 10)
@@ -464,28 +464,28 @@ class NvmeTcp(WholeDisk):
     disks = "nvme"
     needs = _SHELL | Needs(modules=frozenset({"nvmet", "nvmet_tcp", "nvme_tcp"}))
     _NVMET = "/sys/kernel/config/nvmet"
-    _SUBSYSTEM = f"{_NVMET}/subsystems/{_SUBSYSTEM}"
+    _ALLOWED = f"{_NVMET}/hosts/{_HOST}"
+    _SERVED = f"{_NVMET}/subsystems/{_SUBSYSTEM}"
+    _DISK = f"{_SERVED}/namespaces/1"
     _PORT = f"{_NVMET}/ports/1"
     #: of the client; any will do
     _HOST_ID = "9f1c35e0-8d0b-4c52-a5a9-0f6a0d5b7c11"
 
     def serve(self, machine: Target, what: Served) -> None:
-        disk, host = f"{self._SUBSYSTEM}/namespaces/1", f"{self._NVMET}/hosts/{_HOST}"
         script(
             machine,
-            f"mkdir -p {disk} {host} {self._PORT} && ln -s {host} {self._SUBSYSTEM}/allowed_hosts/ && "
-            f"echo /dev/{what.device} >{disk}/device_path && echo 1 >{disk}/enable && "
+            f"mkdir -p {self._DISK} {self._ALLOWED} {self._PORT} && ln -s {self._ALLOWED} {self._SERVED}/allowed_hosts/ && "
+            f"echo /dev/{what.device} >{self._DISK}/device_path && echo 1 >{self._DISK}/enable && "
             f"echo ipv4 >{self._PORT}/addr_adrfam && echo tcp >{self._PORT}/addr_trtype && "
             f"echo {SERVER} >{self._PORT}/addr_traddr && echo 4420 >{self._PORT}/addr_trsvcid && "
-            f"ln -s {self._SUBSYSTEM} {self._PORT}/subsystems/",
+            f"ln -s {self._SERVED} {self._PORT}/subsystems/",
         )
 
     def withdraw(self, machine: Target, what: Served) -> None:
-        disk, host = f"{self._SUBSYSTEM}/namespaces/1", f"{self._NVMET}/hosts/{_HOST}"
         script(
             machine,
-            f"rm {self._PORT}/subsystems/{_SUBSYSTEM} && echo 0 >{disk}/enable && rmdir {disk} && "
-            f"rm {self._SUBSYSTEM}/allowed_hosts/{_HOST} && rmdir {self._SUBSYSTEM} {self._PORT} {host}",
+            f"rm {self._PORT}/subsystems/{_SUBSYSTEM} && echo 0 >{self._DISK}/enable && rmdir {self._DISK} && "
+            f"rm {self._SERVED}/allowed_hosts/{_HOST} && rmdir {self._SERVED} {self._PORT} {self._ALLOWED}",
         )
 
     def connect(self, client: Target) -> None:
