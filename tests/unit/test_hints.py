@@ -9,9 +9,10 @@ import subprocess
 import pytest
 
 from iotrial.errors import IotrialError, MissingTool
-from iotrial.runner.requirements import PACKAGES
+from iotrial.runner.requirements import PACKAGES, package_of
 from iotrial.runner.resolve import resolve
 from iotrial.study.catalogue import entries, find
+from iotrial.study.work import HasPrograms
 
 LABS = ("directory", "image", "device", "guest")
 #: the ways in which hints offer labs
@@ -84,3 +85,31 @@ def test_a_program_that_is_installed_comes_from_the_package_that_a_hint_would_na
             )
             looked_at += 1
     assert looked_at > 8
+
+
+@pytest.mark.parametrize(
+    ("program", "package"),
+    [("sleep", "coreutils"), ("ps", "procps"), ("mount", "mount"), ("no-such-program", "no-such-program")],
+)
+def test_a_program_for_a_guest_is_fetched_from_the_package_that_has_it_here(
+    program: str, package: str
+) -> None:
+    assert program not in PACKAGES
+    assert package_of(program) == package
+
+
+def test_programs_of_the_catalogue_that_run_in_guests_have_a_package() -> None:
+    """apt-get fetches only packages that exist: ``sleep`` is in coreutils."""
+    named = {
+        program
+        for entry in entries()
+        if (study := find(entry.name)).lab.kind == "guest"
+        for workload in study.workloads
+        if isinstance(workload.work, HasPrograms)
+        for program in workload.work.named_programs()
+        if "{" not in program
+    }
+    assert {"find", "sleep"} <= named
+    for program in sorted(named):
+        known = subprocess.run(["dpkg-query", "-s", package_of(program)], capture_output=True, check=False)
+        assert shutil.which(program) is None or known.returncode == 0, program

@@ -99,6 +99,7 @@ def test_a_cold_run_reads_at_least_what_is_expected_of_it(given: dict[str, Any])
     """Against draws from Python's own generator: pages that are touched, or blocks if each comes from the device."""
     work, size, files = RandomWork(**given), 256 * BLOCK, 2
     expected = work.reads_bytes(size, files)
+    behind_a_server = work.buffered().reads_bytes(size, files)
     source = random.Random(1)
     for _ in range(200):
         blocks = range(files * size // work.block_bytes)
@@ -110,6 +111,7 @@ def test_a_cold_run_reads_at_least_what_is_expected_of_it(given: dict[str, Any])
         pages = {block * work.block_bytes // BLOCK for block in read}
         got = len(read) * work.block_bytes if work.direct else len(pages) * BLOCK
         assert expected <= got
+        assert 0 < behind_a_server <= len(pages) * BLOCK  # whose page cache holds what has been read
     assert expected > 0
 
 

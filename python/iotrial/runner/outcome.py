@@ -18,7 +18,7 @@ from iotrial.runner.touched import Touched, elsewhere_bytes, is_unused, uncounte
 from iotrial.stats.voids import Void
 from iotrial.store.checks import BY_SECOND, FACTS, SERIES, by_word
 from iotrial.study.neighbour import Neighbour
-from iotrial.study.work import TO_DISK, JobContext, Work, to_take_off
+from iotrial.study.work import TO_DISK, JobContext, Measured, Work, to_take_off
 from iotrial.units import format_bytes
 
 KERNEL_BLOCK = 512
@@ -92,7 +92,7 @@ class MeasuredRun:
         if self.neighbour is not None and failure_of(self.answer) is None:
             numbers |= self.neighbour.measured(self.answer)
         evidence = self._evidence()
-        bytes_read, expected = self._bytes_read(), self._bytes_expected(found.cold_bytes)
+        bytes_read, expected = self._bytes_read(), self._bytes_expected(found)
         return Outcome(
             responses={name: value for name, value in numbers.items() if name in self.declared},
             evidence=evidence | {name: value for name, value in numbers.items() if name not in self.declared},
@@ -168,16 +168,21 @@ class MeasuredRun:
     def _bytes_read(self) -> float:
         return self.own_device["read_bytes"] if self.own_device else self._bytes_in_process()[0]
 
-    def _bytes_expected(self, cold_bytes: int) -> int:
-        """Return the bytes that a cold run must read from the device."""
+    def _bytes_expected(self, found: Measured) -> int:
+        """Return the bytes that a cold run must read from the device.
+
+        What goes past the client's page cache does not go past that of a server of files, which it fills."""
         files, place = self.context.files, self.context.place
         assert files is not None
         if uncounted(place):
             return 0
+        served = self.context.worker is not self.context.target
+        work = self.work.buffered() if served else self.work
+        again = 0 if served else found.past_cache_bytes
         return max(
-            self.work.reads_bytes(files.bytes_each, files.count) if place.data is None else 0,
+            work.reads_bytes(files.bytes_each, files.count) if place.data is None else 0,
             int(self.answer.get("least_read_bytes", 0)),
-            int(LEAST_PAST_CACHE * cold_bytes),
+            int(LEAST_PAST_CACHE * max(found.once_bytes, again)),
             0 if self.seen is None else self.seen.least_read(files.bytes),
         )
 

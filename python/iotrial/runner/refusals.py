@@ -28,7 +28,7 @@ from iotrial.ownership import other_writer
 from iotrial.runner import combinations
 from iotrial.runner.command_user import command_user
 from iotrial.runner.places import Site
-from iotrial.runner.requirements import PACKAGES, TOOL_FOLDERS, Brought, Means
+from iotrial.runner.requirements import PACKAGES, TOOL_FOLDERS, Brought, Means, package_of
 from iotrial.stats.spec import stretched_response
 from iotrial.study.model import Role, Setting, Study, Workload
 from iotrial.study.places import GUEST, IN_PLACE, LABS
@@ -250,7 +250,7 @@ def check_commands(study: Study, means: Means) -> None:
         for program in (*named, *(workload.neighbour.argv[:1] if workload.neighbour else ())):
             if isinstance(means, Brought):
                 if "{" not in program:
-                    means.program(program, PACKAGES.get(program, program))
+                    means.program(program, package_of(program))
                 continue
             search = os.environ.get("PATH", "") + ":" + TOOL_FOLDERS
             if "{" in program or shutil.which(program, path=search):

@@ -5,7 +5,9 @@ Optional workloads are left out, with a note, if their program is not installed.
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 from abc import ABC, abstractmethod
 from pathlib import Path
 
@@ -28,6 +30,21 @@ PACKAGES = {
     "xz": "xz-utils",
 }
 TOOL_FOLDERS = "/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/bin"
+
+
+def package_of(program: str) -> str:
+    """Return the Debian package of a program: as known here, that of this machine's own copy, or one of the same name."""
+    path = shutil.which(program, path=TOOL_FOLDERS)
+    if program in PACKAGES or path is None:
+        return PACKAGES.get(program, program)
+    real = os.path.realpath(path)
+    # packages list files below /bin that a merged /usr has in /usr/bin
+    command = ["dpkg-query", "-S", real, real.removeprefix("/usr")]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return program
+    return done.stdout.partition(":")[0] or program
 
 
 class Means(ABC):

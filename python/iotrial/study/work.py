@@ -214,8 +214,8 @@ class Measured:
     for each moment in ``at_s`` (None: no value); empty if the workload has none. ``checks``: further values
     stored with the run, by name, JSON types. ``facts``: one word by name, for a table of facts. ``missing``:
     describes a value that the workload's program should have printed but did not, so that the run failed.
-    ``past_cache_bytes``: what it had to read from the device whatever the page cache held; ``cold_bytes``: the same if
-    nothing was cached; 0: not known.
+    ``past_cache_bytes``: what it read past the page cache; ``once_bytes``: what it read, if it read nothing twice; 0: not
+    known.
     """
 
     numbers: Mapping[str, float] = field(default_factory=dict)
@@ -225,7 +225,7 @@ class Measured:
     facts: Mapping[str, str] = field(default_factory=dict)
     missing: str | None = None
     past_cache_bytes: int = 0
-    cold_bytes: int = 0
+    once_bytes: int = 0
 
     @classmethod
     def lacking(cls, numbers: Mapping[str, float], error: RequestError) -> Self:
@@ -410,6 +410,10 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
     def reads_bytes(self, size: int, files: int) -> int:
         """Return how many bytes must come from the device when nothing is cached, to check a cold run."""
         return 0
+
+    def buffered(self) -> Self:
+        """Return the same work through the page cache; itself if it never goes past it."""
+        return self
 
     def may_read_warm(self) -> bool:
         """Return whether even a warm run may read from the device, because its caches need not hold all that it reads."""

@@ -311,8 +311,8 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
         except RequestError as error:
             return Measured.lacking(numbers, error)
         job = filled(self.job, context.arguments)
-        past_cache, cold = (0, 0) if self.several else _must_read(jobs_of(mapped(job)[0]), reads_of(result))
-        return Measured(numbers | picks, past_cache_bytes=past_cache, cold_bytes=cold)
+        past_cache, once = (0, 0) if self.several else _must_read(jobs_of(mapped(job)[0]), reads_of(result))
+        return Measured(numbers | picks, past_cache_bytes=past_cache, once_bytes=once)
 
     def has_own_data(self) -> bool:
         return not self.hosts
@@ -665,7 +665,7 @@ def _check_measured(pick: Pick, rest: str, entry: Sequence[Job], index: int) -> 
 
 
 def _must_read(jobs: Sequence[Job], reads: Sequence[int]) -> tuple[int, int]:
-    """Return the bytes that had to come from the device, whatever the page cache held, and if nothing was cached.
+    """Return the bytes that were read past the page cache, and those that were read once, if all were.
 
     ``reads``: the bytes that each entry of fio's result has read. 0: nothing can be said.
     """
@@ -684,7 +684,7 @@ def _must_read(jobs: Sequence[Job], reads: Sequence[int]) -> tuple[int, int]:
         and not ("filename" in job.options and len(jobs) * (job.number("numjobs") or 2) > 1)
         for job in jobs
     )
-    return past_cache, sum(reads) if once else past_cache
+    return past_cache, sum(reads) if once else 0
 
 
 def _spec(pick: Pick) -> ResponseSpec:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import Duration, Problem, Size
@@ -231,6 +231,9 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
             {way: found["histogram"] for way, found in operations.items()},
             by_second(answer["series"], lasted_s) if self.series else {},
         )
+
+    def buffered(self) -> Self:
+        return structs.replace(self, direct=False)
 
     def reads_bytes(self, size: int, files: int) -> int:
         reads = self.operations * self.replicates * (1.0 - self.write_share)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from iotrial.study.places import DISK_LABS
 from iotrial.study.schema import Duration, Line, Problem, Share, Size
@@ -329,6 +329,9 @@ class StreamWork(FileSet, frozen=True, kw_only=True):
         if self.streams > 1:
             numbers |= among([stream["bytes_per_s"] for stream in answer["streams"]])
         return Measured(numbers, {name: found["histogram"] for name, found in answer["operations"].items()})
+
+    def buffered(self) -> Self:
+        return structs.replace(self, direct=False)
 
     def reads_bytes(self, size: int, files: int) -> int:
         if self.operation in ("write", "rewrite") or self.copy_with != "read-write":
