@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from booted import DISKS, Booted
+from booted import DISKS, NEEDS, Booted
 
 from iotrial.errors import ProbeError
 from iotrial.guest import machine
@@ -17,7 +17,7 @@ from iotrial.guest.architecture import GUEST
 from iotrial.guest.initramfs import Needs
 from iotrial.guest.machine import DiskImage, GuestMachine
 from iotrial.guest.place import disk_with_serial
-from iotrial.guest.qemu import INTERFACE_MODULES, Accelerator
+from iotrial.guest.qemu import INTERFACE_MODULES, Accelerator, Attachment
 from iotrial.knobs.machine import GuestDiskAio
 from iotrial.lab.target import Target
 from iotrial.runner.guest import Guest, GuestSpec, MachineSpec
@@ -69,7 +69,7 @@ def test_disks_are_found_by_their_serial_on_every_controller_and_opened_as_the_c
     needs = Needs(modules=frozenset().union(*INTERFACE_MODULES.values()))
     disks = [DiskImage("ext4", 32 << 20), DiskImage("a-serial-of-20-chars", 64 << 20)]
     with Guest(GuestSpec(disk_folder, disks, needs), store=guests) as guest:
-        guest.want(MachineSpec(disk_interface=interface, disk_cache=cache))
+        guest.want(MachineSpec(disks=Attachment(interface, cache)))
         with guest.start() as probe:
             target = Target(probe)
             for disk in disks:
@@ -77,7 +77,7 @@ def test_disks_are_found_by_their_serial_on_every_controller_and_opened_as_the_c
                 assert name.startswith(prefix)
                 assert int(target.read(f"/sys/block/{name}/size")) * 512 == disk.size_bytes
                 assert target.read(f"/sys/block/{name}/queue/write_cache") == write_cache
-            assert guest.disk_cache() == cache
+            assert guest.attachment("cache") == cache
             # our descriptors and QEMU's are of one open file
             flags = {fcntl.fcntl(number, fcntl.F_GETFL) for number in guest._disks.descriptors}
             assert {bool(one & os.O_DIRECT) for one in flags} == {direct}
@@ -89,15 +89,64 @@ def test_how_qemu_reaches_a_disk_is_read_from_what_it_holds_open(
     guests: Path, disk_folder: Path, aio: str
 ) -> None:
     with Guest(GuestSpec(disk_folder, [DiskImage("one", 32 << 20)]), store=guests) as guest:
-        guest.want(MachineSpec(disk_aio=aio))
+        guest.want(MachineSpec(disks=Attachment(aio=aio)))
         with guest.start() as probe:
-            assert guest.disk_aio() == aio
+            assert guest.attachment("aio") == aio
             process = Path("/proc", str(probe.pid))
             links = {str(one.readlink()) for one in (process / "fd").iterdir()}
             assert ("/[aio]" in (process / "maps").read_text()) == (aio == "native")
             assert ("anon_inode:[io_uring]" in links) == (aio == "io_uring")
-        fallen_back = GuestMachine(kernel=Path(), initramfs=Path(), disks=guest._disks, aio=aio)
-        assert fallen_back.disk_aio(os.getpid()) == "threads"  # a process without either
+        fallen_back = GuestMachine(
+            kernel=Path(), initramfs=Path(), disks=guest._disks, attached=Attachment(aio=aio)
+        )
+        assert fallen_back.attachment("aio", os.getpid()) == "threads"  # a process without either
+
+
+@pytest.mark.slow
+def test_what_a_disk_holds_stays_when_its_image_gets_another_format(guests: Path, disk_folder: Path) -> None:
+    """qcow2 as QEMU writes it (its magic is QFI\\xfb), with as much of the file in place as its preallocation says."""
+    size, texts = 64 << 20, dict[str, str]()
+    with Guest(GuestSpec(disk_folder, [DiskImage("one", size)], NEEDS), store=guests) as guest:
+        for format in (
+            "raw",
+            "qcow2",
+            "qcow2 preallocation=metadata",
+            "qcow2 cluster_size=2M lazy_refcounts=on preallocation=falloc",
+            "raw preallocation=off",
+            "qcow2 extended_l2=on preallocation=full",
+            "qcow2",
+            "raw",
+        ):
+            guest.want(MachineSpec(disks=Attachment(format=format)))
+            with guest.start() as probe:
+                target = Target(probe)
+                assert guest.attachment("format") == format
+                [image] = guest._disks.attached_as(format)
+                held = os.fstat(image.descriptor)
+                whole = format == "raw" or format.endswith(("falloc", "full"))
+                assert (held.st_blocks * 512 >= size) == whole
+                if format.startswith("qcow2"):
+                    with open(f"/proc/self/fd/{image.descriptor}", "rb") as file:  # noqa: PTH123  no path of its own
+                        assert file.read(4) == b"QFI\xfb"
+                    assert (held.st_size >= size) == (format != "qcow2")
+                device = f"/dev/{disk_with_serial(target, 'one')}"
+                assert int(target.read(f"/sys/block/{device[5:]}/size")) * 512 == size
+                if not texts:
+                    assert target.run(["mkfs.ext4", device]).exit_status == 0
+                target.call("mkdir", path="/run/one", mode="0755")
+                target.mount(device, "/run/one", "ext4", [])
+                for path, text in texts.items():
+                    assert target.read(path) == text
+                folder = f"/run/one/{len(texts)}"
+                target.call(
+                    "fileset", set=format, dir=folder, count=1, size=900_000, seed=len(texts), content="text"
+                )
+                [name] = target.call("list", path=folder)["names"]
+                texts[f"{folder}/{name}"] = target.read(f"{folder}/{name}")
+                target.unmount("/run/one")
+                # a raw image has all of its blocks from the start, also when it was converted from one that has not
+                assert format != "raw" or os.fstat(image.descriptor).st_blocks * 512 >= size
+    assert len(texts) == len(set(texts.values())) == 8
 
 
 @pytest.mark.parametrize(("kind", "disk"), [("ext4", "vde"), ("xfs", "vdf")])

@@ -214,6 +214,7 @@ def test_the_rate_that_is_set_is_the_rate_that_is_had(pair: Pair) -> None:
         ("nas.read_ahead", ("1 MiB", "default")),
         ("nas.attribute_cache", ("60", "600", "0", "default")),
         ("nas.close_to_open", ("off", "on")),
+        ("nas.lookup_cache", ("positive", "none", "all")),
         ("link.mtu", ("9000", "1500")),
     ],
 )

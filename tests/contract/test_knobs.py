@@ -129,12 +129,13 @@ def settle(context: RunContext, stage: Stage) -> None:
 #: test_guest_encryption.py, test_guest_served.py, test_guest_io_groups.py, test_guest_lru_gen.py, and test_guest_trial.py
 #: for whole trials
 IN_GUESTS = {
-    "guest.disk_aio", "guest.disk_cache", "guest.disk_interface", "guest.memory", "guest.processors", "kernel.version",
+    "guest.disk_aio", "guest.disk_cache", "guest.disk_format", "guest.disk_interface",
+    "guest.memory", "guest.processors", "kernel.version",
     "raid.bitmap", "raid.chunk", "raid.level", "raid.maker", "raid.state", "raid.stripe_cache",
     "block.encryption", "memory.lru_gen",
     "io.cost.qos", "io.latency", "io.max", "io.weight",
     "guest.sysctl", "link.coalescing", "link.mtu", "link.offload", "link.rate", "link.ring",
-    "nas.attribute_cache", "nas.close_to_open", "nas.connections", "nas.export",
+    "nas.attribute_cache", "nas.close_to_open", "nas.connections", "nas.export", "nas.lookup_cache",
     "nas.protocol", "nas.read_ahead", "nas.threads", "nas.transfer",
 }  # fmt: skip
 

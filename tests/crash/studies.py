@@ -411,12 +411,13 @@ SLOW = {"kinds": KINDS, "queue": QUEUE, "laid": LAID, "power": POWER}
 #: in contract/test_guest_io_groups.py; block.encryption, which needs the device mapper: contract/test_guest_encryption.py;
 #: memory.lru_gen, which this kernel may lack: contract/test_guest_lru_gen.py
 ELSEWHERE = {
-    "kernel.version", "guest.disk_aio", "guest.disk_cache", "guest.disk_interface", "guest.memory", "guest.processors",
+    "kernel.version", "guest.disk_aio", "guest.disk_cache", "guest.disk_format", "guest.disk_interface",
+    "guest.memory", "guest.processors",
     "memory.limit", "memory.lru_gen", "matrix.file_size", "matrix.record_size", "work.option", "program.path",
     "raid.bitmap", "raid.chunk", "raid.level", "raid.maker", "raid.state", "raid.stripe_cache",
     "block.encryption", "io.cost.qos", "io.latency", "io.max", "io.weight",
     "guest.sysctl", "link.coalescing", "link.mtu", "link.offload", "link.rate", "link.ring",
-    "nas.attribute_cache", "nas.close_to_open", "nas.connections", "nas.export",
+    "nas.attribute_cache", "nas.close_to_open", "nas.connections", "nas.export", "nas.lookup_cache",
     "cpu.governor", "nas.protocol", "nas.read_ahead", "nas.threads", "nas.transfer",
 }  # fmt: skip
 

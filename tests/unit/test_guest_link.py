@@ -161,6 +161,7 @@ def test_a_level_is_taken_in_one_way_of_writing_it(name: str, value: str, wanted
         ("link.offload", "some"), ("nas.protocol", "afp"), ("nas.export", "maybe"), ("nas.transfer", "3 KiB"),
         ("nas.transfer", "64"), ("nas.threads", "0"), ("nas.connections", "17"), ("nas.read_ahead", "5 KiB"),
         ("nas.attribute_cache", "60 s"), ("nas.attribute_cache", "3601"), ("nas.close_to_open", "cto"),
+        ("nas.lookup_cache", "pos"),
     ],
 )  # fmt: skip
 def test_what_is_no_level_is_refused_with_those_that_are(name: str, value: str) -> None:

@@ -8,12 +8,16 @@ from typing import Any
 
 import pytest
 
-from iotrial.errors import IotrialError
+from iotrial.errors import IotrialError, MissingTool
 from iotrial.guest import qemu
 from iotrial.lab import registry
 from iotrial.lab.journal import Journal
+from iotrial.runner.checked_work import why_not
 from iotrial.runner.guest import DEFAULT_KERNEL, MachineSpec
+from iotrial.runner.resolve import resolve
+from iotrial.study.catalogue import find
 from iotrial.study.model import Setting
+from iotrial.study.reader import read_study
 
 MEMINFO = "MemTotal:  {} kB\nMemFree: 1 kB\n"
 
@@ -33,6 +37,15 @@ def read(name: str, value: str, files: dict[str, str], besides: int = 0) -> str:
         ("guest.disk_interface", "nvme", "nvme"),
         ("guest.disk_cache", "directsync", "directsync"),
         ("guest.disk_aio", "io_uring", "io_uring"),
+        ("guest.disk_format", "raw", "raw"),
+        ("guest.disk_format", "raw preallocation=full", "raw"),
+        ("guest.disk_format", "raw preallocation=off", "raw preallocation=off"),
+        ("guest.disk_format", "qcow2 preallocation=off  cluster_size=64k", "qcow2"),
+        (
+            "guest.disk_format",
+            "qcow2 preallocation=metadata cluster_size=2M lazy_refcounts=on",
+            "qcow2 cluster_size=2M lazy_refcounts=on preallocation=metadata",
+        ),
     ],
 )
 def test_what_is_accepted(name: str, value: str, parsed: str) -> None:
@@ -54,6 +67,15 @@ def test_what_is_accepted(name: str, value: str, parsed: str) -> None:
         ("guest.disk_interface", "virtio"),
         ("guest.disk_cache", "writearound"),
         ("guest.disk_aio", "libaio"),
+        ("guest.disk_format", "qcow"),
+        ("guest.disk_format", ""),
+        ("guest.disk_format", "raw preallocation=metadata"),
+        ("guest.disk_format", "raw cluster_size=2M"),
+        ("guest.disk_format", "qcow2 preallocation=off preallocation=full"),
+        ("guest.disk_format", "qcow2 cluster_size=4M"),
+        ("guest.disk_format", "qcow2 cluster_size=3k"),
+        ("guest.disk_format", "qcow2 backing_file=/etc/passwd"),
+        ("guest.disk_format", "qcow2 preallocation=full,backing_file=/etc/passwd"),
     ],
 )
 def test_what_is_refused(name: str, value: str) -> None:
@@ -123,7 +145,9 @@ def test_disks_beyond_the_ports_of_a_controller_get_another_one() -> None:
     disks = tuple(qemu.Disk(number, f"d{number}") for number in range(10, 18))
 
     def command(interface: str) -> list[str]:
-        machine = qemu.Machine(Path("kernel"), Path("initramfs"), disks=disks, interface=interface)
+        machine = qemu.Machine(
+            Path("kernel"), Path("initramfs"), disks=disks, attached=qemu.Attachment(interface)
+        )
         return qemu.command("qemu", machine, qemu.Accelerator.TCG, qemu.Descriptors(0, 0, 0))
 
     words = command("sata")
@@ -131,7 +155,7 @@ def test_disks_beyond_the_ports_of_a_controller_get_another_one() -> None:
         "ich9-ahci,id=sata0",
         "ich9-ahci,id=sata1",
     ]
-    assert any("bus=sata1.1,drive=disk7-raw,serial=d17" in word for word in words)
+    assert any("bus=sata1.1,drive=disk7,serial=d17" in word for word in words)
     with pytest.raises(IotrialError, match="4 disks"):
         command("ide")
 
@@ -140,8 +164,13 @@ def test_what_no_knob_wants_is_as_it_always_is() -> None:
     assert MachineSpec.of({}) == MachineSpec(DEFAULT_KERNEL, 512, 1)
     assert MachineSpec.of({"guest.memory": "1 GiB"}) == MachineSpec(DEFAULT_KERNEL, 1024, 1)
     assert MachineSpec.of({"kernel.version": "6.1", "guest.processors": "2"}) == MachineSpec("6.1", 512, 2)
-    assert MachineSpec.of({"guest.disk_cache": "unsafe"}) == MachineSpec(disk_cache="unsafe")
-    assert MachineSpec.of({"guest.disk_aio": "native"}) == MachineSpec(disk_aio="native")
+    assert MachineSpec.of({"guest.disk_cache": "unsafe"}) == MachineSpec(
+        disks=qemu.Attachment(cache="unsafe")
+    )
+    assert MachineSpec.of({"guest.disk_aio": "native"}) == MachineSpec(disks=qemu.Attachment(aio="native"))
+    assert MachineSpec.of({"guest.disk_format": "qcow2"}) == MachineSpec(
+        disks=qemu.Attachment(format="qcow2")
+    )
 
 
 CPUS = "/sys/devices/system/cpu"
@@ -194,3 +223,45 @@ def test_a_machine_without_governors_says_so() -> None:
     cpus.files.clear()
     with pytest.raises(IotrialError, match="have no governor"):
         registry.knob("cpu.governor").paths(SimpleNamespace(target=cpus), Setting("cpu.governor", "x"))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("knob", "level", "cut"),
+    [("guest.disk_format", "qcow2 preallocation=full", False), ("guest.disk_aio", "native", True)],
+)
+def test_the_power_of_a_disk_in_qcow2_is_not_cut(
+    knob: str, level: str, cut: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(qemu, "find_converter", lambda: "qemu-img")
+    other = {"guest.disk_format": "raw", "guest.disk_aio": "threads"}[knob]
+    text = f"""[study]
+name = "format"
+title = "T"
+question = "Q?"
+check = true
+[lab]
+kind = "guest"
+[[factor]]
+name = "format"
+knob = "{knob}"
+levels = ["{other}", "{level}"]
+plot = "whole"
+[[workload]]
+name = "w"
+kind = "files"
+operations = ["create", "write-all", "fsync", "close", "unlink"]
+files = 10
+cache = "as-is"
+[[response]]
+name = "wall"
+primary = true
+"""
+    why = why_not(resolve(read_study(text, "s.toml", trusted=True), root=True))
+    assert (why is None) == cut, why
+
+
+def test_a_format_without_its_program_is_refused_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(qemu.shutil, "which", lambda _name: None)
+    with pytest.raises(MissingTool, match="qemu-img") as caught:
+        resolve(find("system/guest-format"), root=True)
+    assert "qemu-utils" in (caught.value.hint or "")

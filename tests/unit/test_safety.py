@@ -184,6 +184,11 @@ TRUTH: list[tuple[str, str, tuple[tuple[str, str], ...], Safety]] = [
     ("guest.disk_cache", "unsafe", (), AT_RISK),
     ("guest.disk_interface", "sata", (), HARMLESS),
     ("guest.disk_aio", "native", (), HARMLESS),
+    ("guest.disk_format", "raw", (), HARMLESS),
+    ("guest.disk_format", "raw preallocation=off", (), TRADE_OFF),
+    ("guest.disk_format", "qcow2", (), TRADE_OFF),
+    ("guest.disk_format", "qcow2 preallocation=full", (), HARMLESS),
+    ("guest.disk_format", "qcow2 lazy_refcounts=on preallocation=full", (), TRADE_OFF),
     # hw/nvme/ctrl.c of QEMU: no FUA
     ("guest.disk_interface", "nvme", (), AT_RISK),
     ("lab.device", "fast", (), NOT_JUDGED),

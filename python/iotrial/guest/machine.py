@@ -6,15 +6,17 @@ together with the conductor (PR_SET_PDEATHSIG, set through setpriv(1)).
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import re
 import socket
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from iotrial.errors import OTHER_FOLDER, LabError, NoSpace
@@ -34,6 +36,7 @@ _TROUBLE = re.compile(
 #: if init has not run for this long, the guest hangs; even in a busy guest, init runs many times a second
 HUNG_AFTER_S = 60.0
 _SAVED_WITHIN_S = 60.0
+_RAW = "raw"
 #: what /proc/PID/fd shows of io_uring
 _RING = "anon_inode:[io_uring]"
 _BOOTS_WITHIN_S = {qemu.Accelerator.KVM: 8.0, qemu.Accelerator.TCG: 120.0}
@@ -83,13 +86,20 @@ class Pulse:
 
 
 class Disks:
-    """The images of a guest's disks: open and unnamed, so that they vanish with this process."""
+    """The images of a guest's disks: open and unnamed, so that they vanish with this process.
+
+    A guest with disks in another format than raw works on copies of the raw images, converted anew at each start; what it
+    wrote is in the raw ones again before the next.
+    """
 
     def __init__(self, wanted: Sequence[DiskImage], folder: Path) -> None:
         self.descriptors: list[int] = []
         self.sizes = [disk.size_bytes for disk in wanted]
+        self._folder = folder
+        self._copies: tuple[qemu.Disk, ...] = ()
+        self._format = _RAW
         try:
-            self.attached = tuple(
+            self._images = tuple(
                 qemu.Disk(
                     self._device(disk) if disk.device else self._image(disk, folder),
                     disk.serial,
@@ -100,6 +110,30 @@ class Disks:
         except BaseException:
             self.close()
             raise
+
+    def attached_as(self, format: str) -> tuple[qemu.Disk, ...]:
+        """Return the disks to attach in this format; ``convert`` fills them. Raises LabError."""
+        if format == _RAW:
+            return self._images
+        if not self._copies:
+            assert not any(image.on_device for image in self._images)
+            self._copies = tuple(
+                replace(image, descriptor=self._unnamed(size, self._folder))
+                for image, size in zip(self._images, self.sizes, strict=True)
+            )
+        return self._copies
+
+    def convert(self, format: str) -> None:
+        """Bring the contents into this format for the next guest. No guest may be running. Raises LabError."""
+        if self._format != _RAW:
+            for image, copy, size in zip(self._images, self._copies, self.sizes, strict=True):
+                _convert(copy, self._format, image, _RAW)
+                _fill_holes(image.descriptor, size)
+            self._format = _RAW
+        if format != _RAW:
+            for image, copy in zip(self._images, self.attached_as(format), strict=True):
+                _convert(image, _RAW, copy, format)
+            self._format = format
 
     def close(self) -> None:
         """Close the images. No guest may be using them."""
@@ -114,11 +148,11 @@ class Disks:
         self.descriptors.append(descriptor)
         return descriptor
 
-    def _image(self, disk: DiskImage, folder: Path) -> int:
+    def _unnamed(self, size_bytes: int, folder: Path) -> int:
         free = os.statvfs(folder)
-        if free.f_bavail * free.f_frsize < disk.size_bytes + _MARGIN_BYTES:
+        if free.f_bavail * free.f_frsize < size_bytes + _MARGIN_BYTES:
             raise NoSpace(
-                f"guest: a disk of {disk.size_bytes >> 20} MiB in {folder}, with {_MARGIN_BYTES >> 20} MiB left free: "
+                f"guest: a disk of {size_bytes >> 20} MiB in {folder}, with {_MARGIN_BYTES >> 20} MiB left free: "
                 f"found {free.f_bavail * free.f_frsize >> 20} MiB",
                 hint=OTHER_FOLDER,
             )
@@ -130,9 +164,13 @@ class Disks:
                 hint="name a folder on a disk with --on FOLDER: ext4, XFS or btrfs",
             ) from error
         self.descriptors.append(descriptor)
+        return descriptor
+
+    def _image(self, disk: DiskImage, folder: Path) -> int:
+        descriptor = self._unnamed(disk.size_bytes, folder)
         try:
             os.posix_fallocate(descriptor, 0, disk.size_bytes)
-            _write_all(descriptor, disk.size_bytes)
+            _fill(descriptor, 0, disk.size_bytes)
         except OSError as error:
             kind = NoSpace if error.errno in FULL else LabError
             raise kind(
@@ -154,9 +192,7 @@ class GuestMachine:
         memory_mib: int = 512,
         processors: int = 1,
         card: tuple[str, str] | None = None,
-        interface: str = qemu.USUAL_INTERFACE,
-        cache: str = qemu.USUAL_CACHE,
-        aio: str = qemu.USUAL_AIO,
+        attached: qemu.Attachment = qemu.USUAL,
     ) -> None:
         self._program = qemu.find()
         self._disks = disks
@@ -168,11 +204,9 @@ class GuestMachine:
             initramfs,
             memory_mib,
             processors,
-            disks.attached,
+            disks.attached_as(attached.format),
             card=card,
-            interface=interface,
-            cache=cache,
-            aio=aio,
+            attached=attached,
         )
 
     @contextmanager
@@ -216,11 +250,40 @@ class GuestMachine:
         assert self._monitor is not None
         self._monitor.save(descriptor, _SAVED_WITHIN_S)
 
-    def disk_cache(self) -> str:
-        """Return the cache mode of the disks as QEMU reports it; "unknown" if it is not one for all of them.
+    def attachment(self, about: str, pid: int) -> str:
+        """Return a field of ``qemu.Attachment`` as QEMU, process ``pid``, shows it. Raises LabError."""
+        match about:
+            case "cache":
+                return self._cache()
+            case "format":
+                return self._format()
+            case _:
+                return self._aio(pid)
 
-        Raises LabError.
-        """
+    def _format(self) -> str:
+        """Return the format of the disks with what QEMU shows of its options; not one for all: joined by "and"."""
+        assert self._monitor is not None
+        found = set()
+        for block in self._monitor.listed("query-block"):
+            if inserted := block.get("inserted"):
+                image = inserted["image"]
+                own = {
+                    key.replace("-", "_"): value
+                    for key, value in image.get("format-specific", {}).get("data", {}).items()
+                }
+                shown = {"cluster_size": qemu.size_word(image.get("cluster-size", 0))} | {
+                    key: "on" if value else "off" for key, value in own.items() if isinstance(value, bool)
+                }
+                words = [word.partition("=") for word in self._machine.attached.image_options]
+                found.add(
+                    " ".join(
+                        [inserted["drv"], *(f"{key}={shown.get(key, value)}" for key, _, value in words)]
+                    )
+                )
+        return " and ".join(sorted(found)) or "unknown"
+
+    def _cache(self) -> str:
+        """Return the cache mode of the disks; "unknown" if it is not one for all of them."""
         assert self._monitor is not None
         nodes = {
             node.get("node-name"): node["cache"] for node in self._monitor.listed("query-named-block-nodes")
@@ -238,23 +301,23 @@ class GuestMachine:
             )
         return next((name for name, mode in qemu.CACHE_MODES.items() if modes == {mode}), "unknown")
 
-    def disk_aio(self, pid: int) -> str:
-        """Return how QEMU, process ``pid``, hands requests for the disks to the kernel.
+    def _aio(self, pid: int) -> str:
+        """Return how QEMU hands requests for the disks to the kernel.
 
         Where the kernel refuses Linux AIO or io_uring, QEMU uses its threads, with a warning; so what it holds open is
-        looked for. Raises LabError.
+        looked for.
         """
-        process = Path("/proc", str(pid))
+        process, wanted = Path("/proc", str(pid)), self._machine.attached.aio
         try:
-            if self._machine.aio == "native":
+            if wanted == "native":
                 there = "/[aio]" in (process / "maps").read_text()
-            elif self._machine.aio == "io_uring":
+            elif wanted == "io_uring":
                 there = any(_link(one) == _RING for one in (process / "fd").iterdir())
             else:
                 there = True
         except OSError as error:
             raise LabError(f"guest: QEMU, process {pid}: {error.strerror}") from error
-        return self._machine.aio if there else qemu.USUAL_AIO
+        return wanted if there else qemu.USUAL.aio
 
     def boots_within_s(self, accelerator: qemu.Accelerator) -> float:
         """Return the boot timeout in seconds."""
@@ -285,10 +348,38 @@ class GuestMachine:
         self._monitor = self._pulse = None
 
 
-def _write_all(descriptor: int, size_bytes: int) -> None:
-    """Fill the image with zeros, so that no read of the guest hits a hole and no write has to allocate."""
+def _convert(source: qemu.Disk, kind: str, target: qemu.Disk, into: str) -> None:
+    """Convert an image, past the page cache."""
+    found, wanted = qemu.Attachment(format=kind), qemu.Attachment(format=into)
+    # -n: into the file as it is, with its size
+    options = ["-n"] if into == _RAW else [word for one in wanted.image_options for word in ("-o", one)]
+    both = source.descriptor, target.descriptor
+    words = [
+        qemu.find_converter(), "convert", "-t", "none", "-T", "none", "-f", found.driver, "-O", wanted.driver, *options,
+        *(f"/proc/self/fd/{descriptor}" for descriptor in both),
+    ]  # fmt: skip
+    done = subprocess.run(words, pass_fds=both, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise LabError(f"guest: a disk from {kind} to {into}: {done.stderr.strip()}", hint=OTHER_FOLDER)
+
+
+def _fill_holes(descriptor: int, size_bytes: int) -> None:
+    """Fill what qemu-img has left out, or has only reserved, of an image."""
+    at = 0
+    while at < size_bytes:
+        try:
+            data = os.lseek(descriptor, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno != errno.ENXIO:  # no data up to the end
+                raise
+            data = size_bytes
+        _fill(descriptor, at, data)
+        at = size_bytes if data == size_bytes else os.lseek(descriptor, data, os.SEEK_HOLE)
+
+
+def _fill(descriptor: int, start: int, end: int) -> None:
+    """Fill a part of an image with zeros, so that no read of the guest hits a hole and no write has to allocate."""
     with mmap.mmap(-1, _PIECE_BYTES) as zeros, memoryview(zeros) as piece:  # aligned, for O_DIRECT
-        at = 0
-        while at < size_bytes:
-            at += os.pwritev(descriptor, [piece[: size_bytes - at]], at)
+        while start < end:
+            start += os.pwritev(descriptor, [piece[: end - start]], start)
     os.fdatasync(descriptor)

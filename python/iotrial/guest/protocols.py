@@ -30,11 +30,12 @@ from iotrial.units import format_size, parse_size
 #: how a place is served and mounted unless a knob changes it. ``transfer``: most bytes per request, "default": as negotiated;
 #: ``connections``: of the client to the server; ``read_ahead``: of the client's mount, "default": the kernel's;
 #: ``attribute_cache``: seconds for which the client trusts what it knows of a file, "default": the kernel's range;
-#: ``close_to_open``: whether it asks the server at each open
+#: ``close_to_open``: whether it asks the server at each open; ``lookup_cache``: which names it remembers
 DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
         "protocol": "nfs4", "export": "sync", "transfer": "default", "threads": "8",
         "connections": "1", "read_ahead": "default", "attribute_cache": "default", "close_to_open": "on",
+        "lookup_cache": "all",
     }
 )  # fmt: skip
 #: passwd entry for rpcbind, which drops its privileges
@@ -59,6 +60,13 @@ _FTP_OPTIONS = (
 _FTP_LISTENS = re.compile(r"^ *\d+: [0-9A-F]{8}:0015 [0-9A-F]{8}:0000 0A ", re.MULTILINE)
 #: the kernel's attribute cache, in seconds; /proc/self/mountinfo shows only what differs
 _ATTRIBUTE_CACHE = {"acregmin": "3", "acregmax": "60", "acdirmin": "30", "acdirmax": "60"}
+#: mount options of NFS by setting and level; the kernel's own choice has none. /proc/self/mountinfo shows them in this form
+_NFS_OPTIONS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "close_to_open": {"off": "nocto"},
+        "lookup_cache": {"positive": "lookupcache=pos", "none": "lookupcache=none"},
+    }
+)
 _WITHIN_S, _LOOKS_EVERY_S = 5.0, 0.02
 #: how long a served disk may take to appear
 _APPEARS_WITHIN_S = 20.0
@@ -186,8 +194,9 @@ class Nfs(Protocol):
         ]
         if what.wishes["attribute_cache"] != DEFAULTS["attribute_cache"]:
             options.append(f"actimeo={what.wishes['attribute_cache']}")
-        if what.wishes["close_to_open"] == "off":
-            options.append("nocto")
+        options += [
+            level[what.wishes[about]] for about, level in _NFS_OPTIONS.items() if what.wishes[about] in level
+        ]
         client.mount(
             f"{SERVER}:{what.folder}", what.folder, "nfs" if self.version == "3" else "nfs4", options
         )
@@ -206,6 +215,11 @@ class Nfs(Protocol):
             return " and ".join(sorted(words & set(NasExport.LEVELS))) or "nothing"
         if about in _FROM_MOUNT:
             return _FROM_MOUNT[about](_mount_of(client, what))
+        if about in _NFS_OPTIONS:
+            shown = _mount_of(client, what).options
+            return next(
+                (level for level, option in _NFS_OPTIONS[about].items() if option in shown), DEFAULTS[about]
+            )
         if about == "read_ahead" and what.wishes[about] != DEFAULTS[about]:
             return format_size(int(client.read(_read_ahead_file(_mount_of(client, what)))) << 10)
         return super().found(about, machine, client, what)
@@ -237,7 +251,6 @@ _FROM_MOUNT: Mapping[str, Callable[[MountInfo], str]] = {
         (one.partition("=")[2] for one in mount.options if one.startswith("nconnect=")), "1"
     ),
     "attribute_cache": _attribute_cache,
-    "close_to_open": lambda mount: "off" if "nocto" in mount.options else "on",
 }
 
 

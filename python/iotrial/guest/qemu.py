@@ -64,9 +64,30 @@ INTERFACE_MODULES: Mapping[str, frozenset[str]] = MappingProxyType(
         "ide": frozenset({"ata_piix", "sd_mod"}),
     }
 )
-#: how disks are attached, their cache mode, and how QEMU hands requests to the kernel, unless a study says otherwise
-USUAL_INTERFACE, USUAL_CACHE, USUAL_AIO = "virtio-blk", "none", "threads"
 _SATA_PORTS, _IDE_DISKS = 6, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """How all disks of a guest are attached: levels of the knobs guest.disk_*, and what holds if a study says nothing."""
+
+    interface: str = "virtio-blk"
+    cache: str = "none"
+    aio: str = "threads"
+    format: str = "raw"
+
+    @property
+    def driver(self) -> str:
+        """QEMU's driver for the format."""
+        return self.format.split()[0]
+
+    @property
+    def image_options(self) -> list[str]:
+        """What qemu-img is told of the image with -o."""
+        return self.format.split()[1:]
+
+
+USUAL = Attachment()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +113,7 @@ class Machine:
     disks: tuple[Disk, ...] = ()
     #: model and MAC address of the network card; None: no card
     card: tuple[str, str] | None = None
-    #: a name of ``INTERFACE_MODULES``, one of ``CACHE_MODES``, and one of ``knobs.machine.GuestDiskAio``
-    interface: str = USUAL_INTERFACE
-    cache: str = USUAL_CACHE
-    aio: str = USUAL_AIO
+    attached: Attachment = USUAL
 
 
 def identity(program: str, machine: Machine, accelerator: Accelerator, sizes: Sequence[int]) -> str:
@@ -114,6 +132,22 @@ def find() -> str:
     found = shutil.which(PROGRAM)
     if found is None:
         raise MissingTool.program("guest lab", PROGRAM, f"--no-install-recommends {PACKAGE}")
+    return found
+
+
+def size_word(size_bytes: int) -> str:
+    """Return a size as people give it to qemu-img: 512, 64k, 2M."""
+    for power, unit in ((20, "M"), (10, "k")):
+        if size_bytes % (1 << power) == 0:
+            return f"{size_bytes >> power}{unit}"
+    return str(size_bytes)
+
+
+def find_converter() -> str:
+    """Return the path of qemu-img. Raises MissingTool naming its package."""
+    found = shutil.which("qemu-img")
+    if found is None:
+        raise MissingTool.program("guest lab", "qemu-img", "qemu-utils")
     return found
 
 
@@ -151,7 +185,7 @@ def command(program: str, machine: Machine, accelerator: Accelerator, descriptor
         words += ["-incoming", f"fd:{descriptors.state}"]
     words += _controllers(machine)
     for number, disk in enumerate(machine.disks):
-        words += _disk(number, disk, machine.interface, CACHE_MODES[machine.cache], machine.aio)
+        words += _disk(number, disk, machine.attached)
     if machine.card is not None:
         model, address = machine.card
         words += ["-netdev", f"socket,id=wire,fd={descriptors.wire}"]
@@ -210,7 +244,7 @@ _PARAMETERS: Sequence[str] = (
 
 def top_node(number: int) -> str:
     """Return the name of the block node that a disk's controller works on."""
-    return f"disk{number}-raw"
+    return f"disk{number}"
 
 
 def file_node(number: int) -> str:
@@ -220,7 +254,7 @@ def file_node(number: int) -> str:
 
 def _controllers(machine: Machine) -> list[str]:
     """Return the controllers that several disks share; virtio-blk and NVMe have one for each disk."""
-    match machine.interface:
+    match machine.attached.interface:
         case "virtio-scsi":
             devices = ["virtio-scsi-pci,id=scsi"]
         case "sata":
@@ -250,18 +284,18 @@ def _on_controller(number: int, interface: str) -> str:
             return "virtio-blk-pci"
 
 
-def _disk(number: int, disk: Disk, interface: str, cache: CacheMode, aio: str) -> list[str]:
-    set_number = number + 2
+def _disk(number: int, disk: Disk, attached: Attachment) -> list[str]:
+    set_number, cache = number + 2, CACHE_MODES[attached.cache]
     driver = "host_device" if disk.on_device else "file"
     no_flush = "cache.no-flush=on," if cache.no_flush else ""
     words = [
         "-add-fd", f"fd={disk.descriptor},set={set_number}",
         "-blockdev",
         f"driver={driver},node-name={file_node(number)},filename=/dev/fdset/{set_number},auto-read-only=off,locking=off,"
-        f"cache.direct={'on' if cache.direct else 'off'},{no_flush}aio={aio},discard=unmap",
+        f"cache.direct={'on' if cache.direct else 'off'},{no_flush}aio={attached.aio},discard=unmap",
         "-blockdev",
-        f"driver=raw,node-name={top_node(number)},file={file_node(number)},discard=unmap",
+        f"driver={attached.driver},node-name={top_node(number)},file={file_node(number)},discard=unmap",
     ]  # fmt: skip
     write_cache = "" if cache.writeback else ",write-cache=off"
-    device = f"{_on_controller(number, interface)},drive={top_node(number)},serial={disk.serial}{write_cache}"
+    device = f"{_on_controller(number, attached.interface)},drive={top_node(number)},serial={disk.serial}{write_cache}"
     return [*words, "-device", device]

@@ -104,10 +104,8 @@ class RunContext:
     extra_places: Mapping[str, Place] = field(default_factory=dict)
     #: files that the work reads, where it uses the user's own in place
     own_files: tuple[str, ...] = ()
-    #: returns the cache mode of a guest's disks, as QEMU reports it
-    disk_cache: Callable[[], str] = lambda: "unknown"
-    #: returns how QEMU hands requests for a guest's disks to the kernel
-    disk_aio: Callable[[], str] = lambda: "unknown"
+    #: returns how a guest's disks are attached, as QEMU shows it; of a field of ``guest.qemu.Attachment``
+    attachment: Callable[[str], str] = lambda _about: "unknown"
 
     @property
     def worker(self) -> Target:

@@ -99,6 +99,38 @@ class GuestDiskAio(Declaration):
     consequence = HARMLESS
 
 
+class GuestDiskFormat(Declaration):
+    """How the image file of each of a guest's disks is laid out; raw and written whole unless a study says otherwise.
+
+    The options are those of qemu-img, which converts the images anew at each start of the guest.
+    """
+
+    name = "guest.disk_format"
+    title = "format of the images of a guest's disks: raw or qcow2, with options of qemu-img"
+    stage = Stage.MACHINE
+    scope = Scope.DEVICE
+    open_levels = (
+        "raw, raw preallocation=off or =falloc, or qcow2 with some of preallocation=metadata, =falloc or =full, "
+        "cluster_size=512 to 2M, lazy_refcounts=on and extended_l2=on"
+    )
+    consequence = trade_off(
+        "the image grows with what the guest writes: if the host's disk is full, the guest's writes fail"
+    )
+    consequences: Mapping[str, Consequence] = {
+        "lazy_refcounts=on": trade_off(
+            "after a crash or power cut of the host the image is repaired before it can be used"
+        ),
+        "preallocation=falloc": HARMLESS,
+        "preallocation=full": HARMLESS,
+    }
+
+    def consequence_of(self, setting: Setting) -> Consequence:
+        words = setting.value.split()
+        if words == ["raw"]:
+            return HARMLESS
+        return next((found for word, found in self.consequences.items() if word in words), self.consequence)
+
+
 class MemoryHugePages(Declaration):
     """Transparent huge pages. Switching them off completely lowers vm.min_free_kbytes, which is restored too."""
 

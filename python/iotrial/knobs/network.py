@@ -366,6 +366,16 @@ class NasCloseToOpen(ShareKnob):
     LEVELS = ("on", "off")
 
 
+class NasLookupCache(ShareKnob):
+    """The mount option lookupcache."""
+
+    name = "nas.lookup_cache"
+    title = "which names the NFS client remembers (lookupcache): all, also of files that do not exist; positive; none"
+    consequence = HARMLESS
+    about = "lookup_cache"
+    LEVELS = ("all", "positive", "none")
+
+
 def share_of(knob: str, context: RunContext) -> Share:
     """Return the share that a knob acts on. Raises RequestError if the lab serves no files."""
     from iotrial.lab.disk import DiskPlace

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from iotrial.knobs.encryption import BlockEncryption
+from iotrial.knobs.machine import GuestDiskFormat
 from iotrial.runner.resolve import Resolved
 from iotrial.study.model import Holds, Study
 from iotrial.study.places import DISK_LABS, GUEST
@@ -33,6 +34,8 @@ def why_not(resolved: Resolved) -> str | None:
         return "the power of an array is not cut"
     if any(setting.knob == BlockEncryption.name for setting in study.settings):
         return "what a power cut leaves of an encrypted disk cannot be mounted without its mapping"
+    if any(setting.knob == GuestDiskFormat.name and setting.value != "raw" for setting in study.settings):
+        return "what a power cut leaves of an image in qcow2 cannot be mounted without QEMU"
     if any(site.kind == "device" for site in resolved.sites):
         return "the power of a real disk is not cut; use the image lab"
     if study.log is not None:

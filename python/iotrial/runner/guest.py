@@ -26,6 +26,7 @@ from iotrial.knobs.declaration import Stage
 from iotrial.lab.knobs.machine import (
     GuestDiskAio,
     GuestDiskCache,
+    GuestDiskFormat,
     GuestDiskInterface,
     GuestMemory,
     GuestProcessors,
@@ -49,11 +50,12 @@ KVM = Path("/dev/kvm")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-#: knobs of a guest's disks, by field of ``MachineSpec``
+#: knobs of a guest's disks, by field of ``qemu.Attachment``
 _OF_DISKS = {
-    "disk_interface": GuestDiskInterface.name,
-    "disk_cache": GuestDiskCache.name,
-    "disk_aio": GuestDiskAio.name,
+    "interface": GuestDiskInterface.name,
+    "cache": GuestDiskCache.name,
+    "aio": GuestDiskAio.name,
+    "format": GuestDiskFormat.name,
 }
 
 
@@ -64,9 +66,7 @@ class MachineSpec:
     kernel: str = DEFAULT_KERNEL
     memory_mib: int = MEMORY_MIB
     processors: int = 1
-    disk_interface: str = qemu.USUAL_INTERFACE
-    disk_cache: str = qemu.USUAL_CACHE
-    disk_aio: str = qemu.USUAL_AIO
+    disks: qemu.Attachment = qemu.USUAL
 
     @staticmethod
     def of(wishes: Mapping[str, str]) -> MachineSpec:
@@ -75,7 +75,7 @@ class MachineSpec:
             wishes.get(KernelVersion.name, DEFAULT_KERNEL),
             parse_size(wishes[GuestMemory.name]) >> 20 if GuestMemory.name in wishes else MEMORY_MIB,
             int(wishes.get(GuestProcessors.name, "1")),
-            **{name: wishes[knob] for name, knob in _OF_DISKS.items() if knob in wishes},
+            qemu.Attachment(**{name: wishes[knob] for name, knob in _OF_DISKS.items() if knob in wishes}),
         )
 
     @staticmethod
@@ -193,21 +193,15 @@ class Guest:
                 memory_mib=wanted.memory_mib + self._spec.memory_besides_mib,
                 processors=wanted.processors,
                 card=None if card is None else (card.device, qemu.MAC_ADDRESSES[self._spec.name == "server"]),
-                interface=wanted.disk_interface,
-                cache=wanted.disk_cache,
-                aio=wanted.disk_aio,
+                attached=wanted.disks,
             )
             self._machines[wanted] = machine, kernel.release
         return self._machines[wanted]
 
-    def disk_cache(self) -> str:
-        """Return the cache mode of its disks as QEMU reports it. It must have been started. Raises LabError."""
-        return self._machine.disk_cache()
-
-    def disk_aio(self) -> str:
-        """Return how QEMU hands requests for its disks to the kernel. It must have been started. Raises LabError."""
+    def attachment(self, about: str) -> str:
+        """Return a field of ``qemu.Attachment`` as QEMU shows it. It must have been started. Raises LabError."""
         assert self._process is not None
-        return self._machine.disk_aio(self._process)
+        return self._machine.attachment(about, self._process)
 
     def start(self, wire: int | None = None) -> Probe:
         """Boot the guest, or reboot it if it has died, and return its probe.
@@ -241,11 +235,11 @@ class Guest:
             "memory_mib": [machine.memory_mib + self._spec.memory_besides_mib for machine in self._machines],
             "processors": [machine.processors for machine in self._machines],
         }
-        usual = MachineSpec()
+        usual = qemu.USUAL
         for name in _OF_DISKS:
-            found = [getattr(machine, name) for machine in self._machines]
+            found = [getattr(machine.disks, name) for machine in self._machines]
             if any(one != getattr(usual, name) for one in found):
-                each[name] = found
+                each[f"disk_{name}"] = found
         return {
             "accelerator": None if self.accelerator is None else self.accelerator.value,
             **{name: found[0] if len(set(found)) == 1 else found for name, found in each.items()},
@@ -261,7 +255,9 @@ class Guest:
         )
 
     def _boot(self, accelerator: qemu.Accelerator) -> Probe:
-        """Boot. An emulated guest resumes from a saved state if there is one; otherwise it boots and its state is saved."""
+        """Boot, with the disks in the wanted format. An emulated guest resumes from a saved state if there is one; else its
+        state is saved once it has booted."""
+        self._disks.convert(self._wanted.disks.format)
         if accelerator is not qemu.Accelerator.TCG:
             return self._begin(accelerator)
         key = self._machine.identity(accelerator)

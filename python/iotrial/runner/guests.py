@@ -52,13 +52,9 @@ class Guests:
         """Bytes of memory of the guest with the disks that are reserved for simulated ones."""
         return self._first.memory_besides
 
-    def disk_cache(self) -> str:
-        """Return the cache mode of the disks as QEMU reports it. Raises LabError."""
-        return self._first.disk_cache()
-
-    def disk_aio(self) -> str:
-        """Return how QEMU hands requests for the disks to the kernel. Raises LabError."""
-        return self._first.disk_aio()
+    def attachment(self, about: str) -> str:
+        """Return a field of ``qemu.Attachment`` of the disks as QEMU shows it. Raises LabError."""
+        return self._first.attachment(about)
 
     @property
     def alive(self) -> bool:

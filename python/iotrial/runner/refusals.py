@@ -14,6 +14,7 @@ from itertools import islice, product
 from pathlib import Path
 
 from iotrial.errors import LARGER_LAB, MissingTool, PrivilegeError, RequestError, unknown
+from iotrial.guest import qemu
 from iotrial.knobs.declaration import Safety, Stage, consequence_of
 from iotrial.knobs.encryption import BlockEncryption
 from iotrial.knobs.knob import Knob, Requirement, a_lab
@@ -21,7 +22,7 @@ from iotrial.lab import cache, registry
 from iotrial.lab.filesystem import FILESYSTEMS, Filesystem
 from iotrial.lab.guard import LOOK_IT_UP, Consent
 from iotrial.lab.knobs.filesystem import FilesystemType
-from iotrial.lab.knobs.machine import GuestDiskAio, GuestDiskCache, GuestDiskInterface
+from iotrial.lab.knobs.machine import GuestDiskAio, GuestDiskCache, GuestDiskFormat, GuestDiskInterface
 from iotrial.lab.knobs.use import FilesystemAge
 from iotrial.lab.log_device import LOGGED
 from iotrial.ownership import other_writer
@@ -189,9 +190,10 @@ def check_disks(knobs: Sequence[Knob], sites: Iterable[Site]) -> None:
     """Refuse knobs of a guest's disks where runs do not happen on a disk that QEMU attaches, or on several, and the
     encryption of an array.
     """
-    names = [
-        knob.name for knob in knobs if isinstance(knob, GuestDiskInterface | GuestDiskCache | GuestDiskAio)
-    ]
+    of_disks = GuestDiskInterface | GuestDiskCache | GuestDiskAio | GuestDiskFormat
+    names = [knob.name for knob in knobs if isinstance(knob, of_disks)]
+    if any(isinstance(knob, GuestDiskFormat) for knob in knobs):
+        qemu.find_converter()
     encrypted = any(isinstance(knob, BlockEncryption) for knob in knobs)
     for site in sites:
         if encrypted and site.disks > 1:

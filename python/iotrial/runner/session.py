@@ -578,8 +578,7 @@ class Session:
         )
         if self._guest is not None:
             context.memory_besides = self._guest.memory_besides
-            context.disk_cache = self._guest.disk_cache
-            context.disk_aio = self._guest.disk_aio
+            context.attachment = self._guest.attachment
         return context
 
     def facts(self) -> Mapping[str, object]:

@@ -107,12 +107,45 @@ class GuestDiskInterface(MachineKnob, declared.GuestDiskInterface):
 
 class GuestDiskCache(MachineKnob, declared.GuestDiskCache):
     def read(self, context: RunContext, setting: Setting) -> str:
-        return context.disk_cache()
+        return context.attachment("cache")
 
 
 class GuestDiskAio(MachineKnob, declared.GuestDiskAio):
     def read(self, context: RunContext, setting: Setting) -> str:
-        return context.disk_aio()
+        return context.attachment("aio")
+
+
+class GuestDiskFormat(MachineKnob, declared.GuestDiskFormat):
+    #: by format, the options of qemu-img and their values; the first need not be said. A raw image is written whole
+    _OPTIONS: ClassVar[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+        "raw": {"preallocation": ("full", "falloc", "off")},
+        "qcow2": {
+            "cluster_size": ("64k", *(qemu.size_word(1 << power) for power in range(9, 22))),
+            "extended_l2": ("off", "on"),
+            "lazy_refcounts": ("off", "on"),
+            "preallocation": ("off", "metadata", "falloc", "full"),
+        },
+    }
+
+    def parse(self, setting: Setting) -> str:
+        format, *words = setting.value.split() or [""]
+        options = self._OPTIONS.get(format, {})
+        said = dict(word.split("=", 1) for word in words if "=" in word)
+        if (
+            not options
+            or len(said) < len(words)
+            or any(said[key] not in options.get(key, ()) for key in said)
+        ):
+            raise UnsupportedLevel(
+                f'knob {self.name}: "{setting.value}" is not one of its levels',
+                hint=f"expected {self.open_levels}",
+            )
+        return " ".join(
+            [format, *(f"{key}={said[key]}" for key in sorted(said) if said[key] != options[key][0])]
+        )
+
+    def read(self, context: RunContext, setting: Setting) -> str:
+        return context.attachment("format")
 
 
 class CpuGovernor(KernelFileKnob, declared.CpuGovernor):
