@@ -132,7 +132,7 @@ def test_what_a_disk_holds_stays_when_its_image_gets_another_format(guests: Path
                 device = f"/dev/{disk_with_serial(target, 'one')}"
                 assert int(target.read(f"/sys/block/{device[5:]}/size")) * 512 == size
                 if not texts:
-                    assert target.run(["mkfs.ext4", device]).exit_status == 0
+                    assert target.run(["mkfs.ext4", "-E", "nodiscard", device]).exit_status == 0
                 target.call("mkdir", path="/run/one", mode="0755")
                 target.mount(device, "/run/one", "ext4", [])
                 for path, text in texts.items():
