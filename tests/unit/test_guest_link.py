@@ -38,6 +38,7 @@ from iotrial.runner.run import measured_with_server
 from iotrial.study.model import LinkSpec, Setting, Study
 from iotrial.study.reader import read_study
 from iotrial.study.work import JobContext, Measured, Work
+from iotrial.workloads.random import RandomWork
 from study_texts import reading
 
 HEAD = """
@@ -563,3 +564,24 @@ def test_the_rate_that_the_kernel_reports_is_read_with_its_prefix(shown: str, ra
 
 def test_the_knob_of_the_protocol_has_a_level_for_each_protocol() -> None:
     assert tuple(PROTOCOLS) == registry.knob("nas.protocol").LEVELS
+
+
+def test_what_a_server_has_read_once_comes_from_its_page_cache_also_for_direct_reads() -> None:
+    """400 draws of 4,096 pages meet some 381 of them; fio's loops read the same bytes again."""
+    client, server = object(), object()
+    read = {}
+    for where, worker in (("on the disk", server), ("through the link", client)):
+        context: Any = SimpleNamespace(
+            files=SimpleNamespace(bytes_each=16 << 20, count=1),
+            place=SimpleNamespace(data=None),
+            target=server,
+            worker=worker,
+        )
+        job: Any = None
+        run = MeasuredRun({}, context, RandomWork(operations=400, direct=True), job, "cold-files", ())
+        read[where] = run._bytes_expected(Measured())
+        again = run._bytes_expected(Measured(past_cache_bytes=10**9))
+        assert again == (900_000_000 if worker is server else read[where])
+        assert run._bytes_expected(Measured(once_bytes=10**9)) == 900_000_000
+    assert read["on the disk"] == 400 * 4096
+    assert 300 * 4096 < read["through the link"] < 381 * 4096
