@@ -31,8 +31,10 @@ from iotrial.report.phrases import (
     interval_of,
     is_speed,
     label,
+    percent_numbers,
     reason_in_words,
     response_name,
+    size_in_words,
     size_of,
     without_interval,
 )
@@ -274,16 +276,16 @@ def _summed(
 def together_sentence(one: OnlyTogether, where: str) -> str:
     """Describe an effect that two settings have only together.
 
-    E.g. "only together: mode 0444 with atime noatime takes 0.62 times the time of neither [0.55, 0.70]; alone, neither
-    makes a difference".
+    E.g. "only together: mode 0444 with atime noatime: it takes 38 % less time than with neither [45, 30]; neither has an
+    effect alone".
     """
     effect = one.interaction
     names = [f"{label(factor)} {label(level)}" for factor, level in (one.first, one.second)]
-    size = interval_of(effect, (one.value, one.low, one.high))
     if effect.scale is Scale.LOG:
-        size = f"{size} times the {response_name(effect)} with neither"
+        cell = replace(effect, value=one.value, low=one.low, high=one.high, reference="with neither")
+        size = size_in_words(cell, than=True)
     else:
-        size = f"{response_name(effect)} {'+' if one.value > 0 else ''}{size}"
+        size = f"{response_name(effect)} {'+' if one.value > 0 else ''}{interval_of(effect, (one.value, one.low, one.high))}"
     return f"only together: {' with '.join(names)}{where}: {size}; neither has an effect alone"
 
 
@@ -369,39 +371,54 @@ def splits(
 
 
 def split_sentence(split: Split, where: str) -> str:
-    """Describe a main effect by cells: "normal vs full: 34 times as fast with journal wal, -22 % with journal delete"."""
+    """Describe a main effect by cells: "normal vs full: -51 % with journal wal, -22 % with journal delete"; in times where
+    one cell is."""
     main, other = split.main, label(split.other)
+    times = any(_needs_times(one) for _, one in split.cells)
     cells = [
-        f"{cell_size(one)} with {named_level(other, label(at))}"
+        f"{cell_size(one, times=times)} with {named_level(other, label(at))}"
         for at, one in sorted(split.cells, key=lambda cell: -_strength(cell[1]))
     ]
     return f"{named_level(label(main.factor), label(main.level))} vs {label(main.reference)}{where}: {', '.join(cells)}"
 
 
 def split_span(split: Split, where: str) -> str:
-    """Describe the two cells that are furthest apart: "normal vs full: 34 times as fast with journal wal to -22 % with
-    journal delete"."""
+    """Describe the two cells that are furthest apart: "normal vs full: 34 times as fast with journal wal to 1.3 times as fast
+    with journal delete"."""
     main, other = split.main, label(split.other)
     ordered = sorted(split.cells, key=lambda cell: cell[1].value or 0.0)
     ends = sorted((ordered[0], ordered[-1]), key=lambda cell: -_strength(cell[1]))
-    least, most = (f"{cell_size(one, brief=True)} with {named_level(other, label(at))}" for at, one in ends)
+    times = any(_needs_times(one) for _, one in ends)
+    least, most = (
+        f"{cell_size(one, brief=True, times=times)} with {named_level(other, label(at))}" for at, one in ends
+    )
     name = named_level(label(main.factor), label(main.level))
     return f"{name} vs {label(main.reference)}{where}: {least} to {most}"
 
 
-def cell_size(one: Effect, *, brief: bool = False) -> str:
+def _needs_times(one: Effect) -> bool:
+    """Return whether percent would be hard to read of the effect in one cell."""
+    if one.scale is not Scale.LOG:
+        return False
+    if one.low is None and one.high is None:
+        return not 0.5 < (one.value or 0.0) < 2.0
+    return percent_numbers(one) is None
+
+
+def cell_size(one: Effect, *, brief: bool = False, times: bool = False) -> str:
     """Return the effect in one cell, with its interval if it has one: "-22 % [-30, -12]", "34 times as fast", "+3.2 ms".
 
-    ``brief``: without the interval, and without the word that it is undecided.
+    ``brief``: without the interval, and without the word that it is undecided. ``times``: in times, not in percent.
     """
     if one.low is not None or one.high is not None:
+        size = size_of(one, times=times)
         if brief:
-            return without_interval(size_of(one))
-        return f"{size_of(one)}{f', {one.conclusion.words}' if one.conclusion.open else ''}"
+            return without_interval(size)
+        return f"{size}{f', {one.conclusion.words}' if one.conclusion.open else ''}"
     value = one.value or 0.0
     if one.scale is not Scale.LOG:
         return f"{'+' if value > 0 else ''}{without_interval(interval_of(one, (value, None, None)))}"
-    if 0.5 < value < 2.0:
+    if not times and not _needs_times(one):
         return f"{(value - 1.0) * 100.0:+.{0 if abs(value - 1.0) >= 0.0995 else 1}f} %"
     (number, _, _), what = in_times(one)
     return f"{number}{what}"
