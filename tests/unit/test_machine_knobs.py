@@ -10,6 +10,7 @@ import pytest
 
 from iotrial.errors import IotrialError, MissingTool
 from iotrial.guest import qemu
+from iotrial.guest.machine import Disks, GuestMachine
 from iotrial.lab import registry
 from iotrial.lab.journal import Journal
 from iotrial.runner.checked_work import why_not
@@ -265,3 +266,22 @@ def test_a_format_without_its_program_is_refused_with_its_package(monkeypatch: p
     with pytest.raises(MissingTool, match="qemu-img") as caught:
         resolve(find("system/guest-format"), root=True)
     assert "qemu-utils" in (caught.value.hint or "")
+
+
+def test_the_format_of_a_disk_is_read_back_from_qemu(tmp_path: Path) -> None:
+    def found(wanted: str, *blocks: dict[str, Any]) -> str:
+        attached = qemu.Attachment(format=wanted)
+        guest = GuestMachine(kernel=Path(), initramfs=Path(), disks=Disks([], tmp_path), attached=attached)
+        monitor: Any = SimpleNamespace(listed=lambda _command: [{}, *({"inserted": one} for one in blocks)])
+        guest._monitor = monitor
+        return guest.attachment("format", 1)
+
+    data = {"lazy-refcounts": False, "extended-l2": True, "compat": "1.1"}
+    image = {"cluster-size": 65536, "format-specific": {"type": "qcow2", "data": data}}
+    raw, qcow2 = {"drv": "raw", "image": {}}, {"drv": "qcow2", "image": image}
+    assert found("raw", raw) == "raw"
+    assert found("raw", qcow2) == "qcow2"
+    assert found("qcow2", raw, qcow2) == "qcow2 and raw"
+    wanted = "qcow2 cluster_size=2M extended_l2=on lazy_refcounts=on preallocation=full"
+    assert found(wanted, qcow2) == wanted.replace("2M", "64k").replace("refcounts=on", "refcounts=off")
+    assert found("qcow2") == "unknown"

@@ -128,7 +128,8 @@ class Disks:
         if self._format != _RAW:
             for image, copy, size in zip(self._images, self._copies, self.sizes, strict=True):
                 _convert(copy, self._format, image, _RAW)
-                _fill_holes(image.descriptor, size)
+                with self._writing(size):
+                    _fill_holes(image.descriptor, size)
             self._format = _RAW
         if format != _RAW:
             for image, copy in zip(self._images, self.attached_as(format), strict=True):
@@ -168,16 +169,21 @@ class Disks:
 
     def _image(self, disk: DiskImage, folder: Path) -> int:
         descriptor = self._unnamed(disk.size_bytes, folder)
-        try:
+        with self._writing(disk.size_bytes):
             os.posix_fallocate(descriptor, 0, disk.size_bytes)
             _fill(descriptor, 0, disk.size_bytes)
+        return descriptor
+
+    @contextmanager
+    def _writing(self, size_bytes: int) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             kind = NoSpace if error.errno in FULL else LabError
             raise kind(
-                f"guest: an image of {disk.size_bytes >> 20} MiB in {folder}: {error.strerror}",
+                f"guest: an image of {size_bytes >> 20} MiB in {self._folder}: {error.strerror}",
                 hint=OTHER_FOLDER,
             ) from error
-        return descriptor
 
 
 class GuestMachine:
@@ -261,25 +267,19 @@ class GuestMachine:
                 return self._aio(pid)
 
     def _format(self) -> str:
-        """Return the format of the disks with what QEMU shows of its options; not one for all: joined by "and"."""
+        """Return the format of the disks, its options as QEMU shows them, if it does; not one for all: joined by "and"."""
         assert self._monitor is not None
+        wanted = [word.split("=", 1) for word in self._machine.attached.image_options]
         found = set()
         for block in self._monitor.listed("query-block"):
             if inserted := block.get("inserted"):
                 image = inserted["image"]
-                own = {
-                    key.replace("-", "_"): value
-                    for key, value in image.get("format-specific", {}).get("data", {}).items()
-                }
-                shown = {"cluster_size": qemu.size_word(image.get("cluster-size", 0))} | {
-                    key: "on" if value else "off" for key, value in own.items() if isinstance(value, bool)
-                }
-                words = [word.partition("=") for word in self._machine.attached.image_options]
-                found.add(
-                    " ".join(
-                        [inserted["drv"], *(f"{key}={shown.get(key, value)}" for key, _, value in words)]
-                    )
-                )
+                shown = {"cluster_size": qemu.size_word(image.get("cluster-size", 0))}
+                for key, value in image.get("format-specific", {}).get("data", {}).items():
+                    if isinstance(value, bool):
+                        shown[key.replace("-", "_")] = "on" if value else "off"
+                options = [f"{key}={shown.get(key, value)}" for key, value in wanted]
+                found.add(" ".join([inserted["drv"], *options]))
         return " and ".join(sorted(found)) or "unknown"
 
     def _cache(self) -> str:
