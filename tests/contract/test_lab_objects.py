@@ -206,3 +206,33 @@ def test_a_device_that_holds_somebody_elses_file_by_now_is_left_alone(
             assert Path(f"/sys/block/{device[5:]}/queue/read_ahead_kb").read_text() != "77\n"
         finally:
             subprocess.run(["losetup", "-d", device], check=True)
+
+
+@pytest.mark.root
+@pytest.mark.alone  # the same device must be free twice
+def test_a_device_that_was_left_without_its_write_cache_has_it_for_the_lab(
+    target: Target, journal: Journal, disk_folder: Path
+) -> None:
+    """Linux 6.18 keeps it from one image to the next, and then no sync of a file reaches the image."""
+    theirs = disk_folder / "theirs.img"
+    theirs.write_bytes(bytes(1 << 20))
+    with MachineLock():
+        words = ["losetup", "-f", "--show", theirs]
+        device = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+        cache = Path(f"/sys/block/{device.removeprefix('/dev/')}/queue/write_cache")
+        was = cache.read_text()
+        try:
+            cache.write_text("write through")
+            subprocess.run(["losetup", "-d", device], check=True)
+            time.sleep(0.3)  # until the kernel has detached it
+            left = cache.read_text()
+            image = target.call("image", folder=str(disk_folder), size=8 << 20, fill="write")
+            boot = host.boot_id(target)
+            loop = LabLoop().attach(target, journal, image["image"], image["inode"], boot_id=boot)
+            assert f"/dev/{loop.device}" == device
+            assert cache.read_text() == "write back\n"
+            target.call("loop_detach", device=device)
+            assert not any(result.kept for result in restore(journal, target))
+            assert cache.read_text() == left
+        finally:
+            cache.write_text(was)
