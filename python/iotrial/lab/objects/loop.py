@@ -33,8 +33,8 @@ CHANGED_BY_ATTACHING = ("read_ahead_kb", "rotational")
 RESET_BY_DETACHING = ("rotational",)
 ATTEMPTS = 64
 #: a loop device that something left without its write cache keeps that from one image to the next (6.18 does), and no sync
-#: of a file on it would reach the image
-WRITE_CACHE, NO_CACHE, CACHE = "write_cache", "write through", "write back"
+#: of a file on it reaches the image. It is switched on for good, as by the kernel when a file is attached for the first time
+NO_CACHE, CACHE = "write through", "write back"
 #: how long the kernel continues detaching after the file is gone; at the end it may raise the read-ahead
 DETACHING_S = 0.15
 
@@ -93,14 +93,11 @@ class LabLoop(LabObject):
                 continue
             if rotational is not None:
                 target.write(f"/sys/block/{device}/queue/rotational", str(int(rotational)))
-            cache = _queue(target, device).get(WRITE_CACHE, "")
-            identity = {**entry.identity, f"{WRITE_CACHE} attached": cache}
-            if cache == NO_CACHE:
-                journal.amend(entry, identity=identity)
-                target.write(f"/sys/block/{device}/queue/{WRITE_CACHE}", CACHE)  # also sets the read-ahead
+            if _queue(target, device).get("write_cache") == NO_CACHE:
+                target.write(f"/sys/block/{device}/queue/write_cache", CACHE)  # also sets the read-ahead
             queue = _queue(target, device)
             after = {f"{file} attached": queue.get(file, "") for file in CHANGED_BY_ATTACHING}
-            journal.amend(entry, identity={**identity, **after})
+            journal.amend(entry, identity={**entry.identity, **after})
             return Attached(device, bool(answer["direct_io"]), before)
         raise LabError(f"attaching an image: {ATTEMPTS} free loop devices were taken by other programs")
 
@@ -171,11 +168,6 @@ class LabLoop(LabObject):
             found = target.read(path)
             if found != before:
                 raise TargetError(f"putting back {path}: expected {before}, found {found}")
-            outcome = Undone.RESTORED
-        path = f"/sys/block/{device}/queue/{WRITE_CACHE}"
-        left_off = entry.identity.get(f"{WRITE_CACHE} attached") == NO_CACHE
-        if left_off and path not in others and target.read(path) == CACHE:
-            target.write(path, NO_CACHE)
             outcome = Undone.RESTORED
         before = entry.identity.get("read_ahead_kb")
         if before is not None and f"/sys/block/{device}/queue/read_ahead_kb" not in others:
