@@ -88,7 +88,7 @@ class Pulse:
 class Disks:
     """The images of a guest's disks: open and unnamed, so that they vanish with this process.
 
-    A guest with disks in another format than raw works on copies of the raw images, converted anew at each start; what it
+    A guest with disks in another format than raw works on copies of the raw images, converted at each start; what it
     wrote is in the raw ones again before the next.
     """
 

@@ -83,7 +83,7 @@ class Attachment:
 
     @property
     def image_options(self) -> list[str]:
-        """What qemu-img is told of the image with -o."""
+        """Options of the image for qemu-img (-o)."""
         return self.format.split()[1:]
 
 

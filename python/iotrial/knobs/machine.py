@@ -102,7 +102,7 @@ class GuestDiskAio(Declaration):
 class GuestDiskFormat(Declaration):
     """How the image file of each of a guest's disks is laid out; raw and written whole unless a study says otherwise.
 
-    The options are those of qemu-img, which converts the images anew at each start of the guest.
+    The options are those of qemu-img, which converts the images at each start of the guest.
     """
 
     name = "guest.disk_format"
