@@ -101,7 +101,7 @@ class Disks:
         try:
             self._images = tuple(
                 qemu.Disk(
-                    self._device(disk) if disk.device else self._image(disk, folder),
+                    self._device(disk) if disk.device else self._image(disk.size_bytes),
                     disk.serial,
                     bool(disk.device),
                 )
@@ -118,7 +118,7 @@ class Disks:
         if not self._copies:
             assert not any(image.on_device for image in self._images)
             self._copies = tuple(
-                replace(image, descriptor=self._unnamed(size, self._folder))
+                replace(image, descriptor=self._unnamed(size))
                 for image, size in zip(self._images, self.sizes, strict=True)
             )
         return self._copies
@@ -149,7 +149,8 @@ class Disks:
         self.descriptors.append(descriptor)
         return descriptor
 
-    def _unnamed(self, size_bytes: int, folder: Path) -> int:
+    def _unnamed(self, size_bytes: int) -> int:
+        folder = self._folder
         free = os.statvfs(folder)
         if free.f_bavail * free.f_frsize < size_bytes + _MARGIN_BYTES:
             raise NoSpace(
@@ -167,11 +168,11 @@ class Disks:
         self.descriptors.append(descriptor)
         return descriptor
 
-    def _image(self, disk: DiskImage, folder: Path) -> int:
-        descriptor = self._unnamed(disk.size_bytes, folder)
-        with self._writing(disk.size_bytes):
-            os.posix_fallocate(descriptor, 0, disk.size_bytes)
-            _fill(descriptor, 0, disk.size_bytes)
+    def _image(self, size_bytes: int) -> int:
+        descriptor = self._unnamed(size_bytes)
+        with self._writing(size_bytes):
+            os.posix_fallocate(descriptor, 0, size_bytes)
+            _fill(descriptor, 0, size_bytes)
         return descriptor
 
     @contextmanager

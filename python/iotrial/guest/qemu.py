@@ -129,10 +129,7 @@ def identity(program: str, machine: Machine, accelerator: Accelerator, sizes: Se
 
 def find() -> str:
     """Return the path of QEMU. Raises MissingTool naming its package."""
-    found = shutil.which(PROGRAM)
-    if found is None:
-        raise MissingTool.program("guest lab", PROGRAM, f"--no-install-recommends {PACKAGE}")
-    return found
+    return _installed(PROGRAM, f"--no-install-recommends {PACKAGE}")
 
 
 def size_word(size_bytes: int) -> str:
@@ -145,9 +142,13 @@ def size_word(size_bytes: int) -> str:
 
 def find_converter() -> str:
     """Return the path of qemu-img. Raises MissingTool naming its package."""
-    found = shutil.which("qemu-img")
+    return _installed("qemu-img", "qemu-utils")
+
+
+def _installed(program: str, package: str) -> str:
+    found = shutil.which(program)
     if found is None:
-        raise MissingTool.program("guest lab", "qemu-img", "qemu-utils")
+        raise MissingTool.program("guest lab", program, package)
     return found
 
 

@@ -276,7 +276,7 @@ def _summed(
 def together_sentence(one: OnlyTogether, where: str) -> str:
     """Describe an effect that two settings have only together.
 
-    E.g. "only together: mode 0444 with atime noatime: it takes 38 % less time than with neither [45, 30]; neither has an
+    E.g. "only together: mode 0444 with atime noatime: it takes 38 % less time than with neither [-45, -30]; neither has an
     effect alone".
     """
     effect = one.interaction

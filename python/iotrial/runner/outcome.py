@@ -171,7 +171,8 @@ class MeasuredRun:
     def _bytes_expected(self, found: Measured) -> int:
         """Return the bytes that a cold run must read from the device.
 
-        What goes past the client's page cache does not go past that of a server of files, which it fills."""
+        What goes past the client's page cache does not go past that of a server of files, which it fills.
+        """
         files, place = self.context.files, self.context.place
         assert files is not None
         if uncounted(place):

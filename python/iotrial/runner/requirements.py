@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 from abc import ABC, abstractmethod
+from functools import cache
 from pathlib import Path
 
 from msgspec import structs
@@ -32,6 +33,7 @@ PACKAGES = {
 TOOL_FOLDERS = "/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/bin"
 
 
+@cache
 def package_of(program: str) -> str:
     """Return the Debian package of a program: as known here, that of this machine's own copy, or one of the same name."""
     path = shutil.which(program, path=TOOL_FOLDERS)

@@ -93,8 +93,9 @@ class LabLoop(LabObject):
                 continue
             if rotational is not None:
                 target.write(f"/sys/block/{device}/queue/rotational", str(int(rotational)))
-            if _queue(target, device).get("write_cache") == NO_CACHE:
-                target.write(f"/sys/block/{device}/queue/write_cache", CACHE)  # also sets the read-ahead
+            cache = f"/sys/block/{device}/queue/write_cache"
+            if target.read_or_none(cache) == NO_CACHE:
+                target.write(cache, CACHE)  # also sets the read-ahead
             queue = _queue(target, device)
             after = {f"{file} attached": queue.get(file, "") for file in CHANGED_BY_ATTACHING}
             journal.amend(entry, identity={**entry.identity, **after})
